@@ -34,7 +34,13 @@ target "gatekeeper-worker" {
   tags       = ["${REGISTRY == "" ? "" : "${REGISTRY}/"}gatekeeper-worker:${VERSION}"]
 }
 
-# Not built by default: it takes some ten minutes.
+# Not built by default, as the next one: each takes some ten minutes.
+target "kubewarden-worker" {
+  inherits   = ["image"]
+  dockerfile = "deploy/kubewarden.Dockerfile"
+  tags       = ["${REGISTRY == "" ? "" : "${REGISTRY}/"}kubewarden-worker:${VERSION}"]
+}
+
 target "kyverno-worker" {
   inherits   = ["image"]
   dockerfile = "deploy/engine.Dockerfile"

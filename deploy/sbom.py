@@ -46,13 +46,20 @@ def document(
         {"ref": purls[name], "dependsOn": sorted({purls[one] for one in _required(dist) if one in purls})}
         for name, dist in sorted(installed.items())
     ]
+    return rendered(root, listed, needs, epoch)
+
+
+def rendered(
+    root: Component, components: Sequence[Component], dependencies: Sequence[dict[str, Any]], epoch: int
+) -> str:
+    """Return the document of *root*, which is made of *components*; *epoch* is its time in seconds."""
     content = {
         "metadata": {
             "timestamp": datetime.fromtimestamp(epoch, UTC).isoformat().replace("+00:00", "Z"),
             "component": root,
         },
-        "components": listed,
-        "dependencies": needs,
+        "components": components,
+        "dependencies": dependencies,
     }
     serial = uuid.uuid5(uuid.NAMESPACE_URL, json.dumps(content, sort_keys=True))
     head = {

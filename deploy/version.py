@@ -37,6 +37,7 @@ PLACES: Final[dict[str, str]] = {
     "deploy/Dockerfile": rf'{_IMAGE}|image\.version="(.+)"',
     "deploy/worker.Dockerfile": rf'{_IMAGE}|image\.version="(.+)"',
     "deploy/engine.Dockerfile": rf'{_IMAGE}|image\.version="(.+)"|-version (\S+)',
+    "deploy/kubewarden.Dockerfile": rf'{_IMAGE}|image\.version="(.+)"',
     "deploy/docker-bake.hcl": r'"VERSION" \{ default = "(.+)" \}',
     **dict.fromkeys(
         (

@@ -37,8 +37,11 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 DOCKERFILE = DEPLOY / "Dockerfile"
 WORKER_DOCKERFILE = DEPLOY / "worker.Dockerfile"
 ENGINE_DOCKERFILE = DEPLOY / "engine.Dockerfile"
+KUBEWARDEN_DOCKERFILE = DEPLOY / "kubewarden.Dockerfile"
 EACH = pytest.mark.parametrize(
-    "file", [DOCKERFILE, WORKER_DOCKERFILE, ENGINE_DOCKERFILE], ids=lambda file: file.name
+    "file",
+    [DOCKERFILE, WORKER_DOCKERFILE, ENGINE_DOCKERFILE, KUBEWARDEN_DOCKERFILE],
+    ids=lambda file: file.name,
 )
 BOTH = pytest.mark.parametrize("file", [DOCKERFILE, WORKER_DOCKERFILE], ids=lambda file: file.name)
 
@@ -230,7 +233,9 @@ def is_sent(path: str) -> bool:
     return sent
 
 
-@BOTH
+@pytest.mark.parametrize(
+    "file", [DOCKERFILE, WORKER_DOCKERFILE, KUBEWARDEN_DOCKERFILE], ids=lambda file: file.name
+)
 def test_files_that_a_dockerfile_copies_exist_and_are_in_the_build_context(file: Path) -> None:
     assert copied(file)
     for source in copied(file):
@@ -346,6 +351,58 @@ def test_the_image_of_an_engine_is_built_with_a_pinned_go_that_its_modules_accep
         text = (ROOT / "workers" / module / "go.mod").read_text()
         (wanted,) = re.findall(r"^go (\d+\.\d+\.\d+)$", text, re.MULTILINE)
         assert Version(wanted) <= Version(found[1]), module
+
+
+def test_the_image_of_kubewardens_worker_is_built_with_a_pinned_rust_from_what_the_worker_needs() -> None:
+    (image,) = (rest for word, rest in instructions(KUBEWARDEN_DOCKERFILE) if rest.startswith("RUST_IMAGE="))
+    found = re.search(r":(\d+\.\d+\.\d+)-[a-z]+@sha256:[0-9a-f]{64}$", image)
+    assert found
+    project = tomllib.loads((ROOT / "workers" / "wasm" / "Cargo.toml").read_text())
+    assert Version(project["package"]["rust-version"]) <= Version(found[1])
+    sources = {(ROOT / source).resolve() for source in copied(KUBEWARDEN_DOCKERFILE)}
+    needed = project["dependencies"]["admission-gateway-worker"]["path"]
+    assert {ROOT / "workers" / "wasm", (ROOT / "workers" / "wasm" / needed).resolve()} <= sources
+    # The SDK has the contract and the licence as links.
+    for link in (file for file in (ROOT / "workers" / "rust").iterdir() if file.is_symlink()):
+        assert {link.resolve(), *link.resolve().parents} & sources, link
+    assert not is_sent("workers/wasm/target")
+
+
+def test_the_image_of_kubewardens_worker_has_its_program_with_all_that_it_loads(tmp_path: Path) -> None:
+    """What the Dockerfile does after the build, with the program of this machine."""
+    program = named("kubewarden")
+    if lacks := unready(program):
+        pytest.skip(lacks)
+    command = [rest for word, rest in instructions(KUBEWARDEN_DOCKERFILE) if word == "RUN"][-1]
+    lines = [line for line in command.split(" && ") if "cargo build" not in line]
+    assert len(lines) == command.count("&&")
+    image, crates = tmp_path / "image", tmp_path / "crates.json"
+    script = " && ".join(lines).replace("/image", str(image)).replace("/tmp/crates.json", str(crates))
+    for place in (f"{image}/tmp", f" {image}/worker "):
+        assert place in f"{script} "
+    done = subprocess.run(
+        ["sh", "-ec", script.replace("python3", sys.executable)],
+        cwd=ROOT,
+        env={**os.environ, "SOURCE_DATE_EPOCH": "1700000000"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    document = json.loads((image / "sbom.cdx.json").read_text())
+    root = document["metadata"]["component"]
+    assert (root["name"], root["version"]) == ("admission-gateway-wasm", __version__)
+    names = {component["name"] for component in document["components"]}
+    assert {"wasmtime", "rustls", "serde_json", "admission-gateway-worker"} <= names
+    # What only builds or tests it is not linked.
+    assert names.isdisjoint({"protox", "rcgen", "tonic-prost-build"})
+    assert all(component["licenses"] for component in document["components"])
+    references = {root["bom-ref"], *(c["bom-ref"] for c in document["components"])}
+    assert {ref for entry in document["dependencies"] for ref in entry["dependsOn"]} <= references
+    for name in names - {line.partition("@")[0] for line in done.stderr.splitlines()}:
+        assert [*(image / "licenses").glob(f"{name}@*/*")], name
+    if os.geteuid() == 0:
+        shown = subprocess.run(["chroot", image, "/worker", "--help"], capture_output=True, check=True)
+        assert b"--cluster" in shown.stdout
 
 
 def test_every_image_of_the_manifest_can_be_given_a_digest() -> None:

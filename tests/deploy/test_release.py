@@ -13,7 +13,13 @@ import pytest
 from deploy import release, version
 from deploy.artifacts import ROOT, git, sources
 from gateway import __version__
-from tests.deploy.test_image import DOCKERFILE, ENGINE_DOCKERFILE, WORKER_DOCKERFILE, copied
+from tests.deploy.test_image import (
+    DOCKERFILE,
+    ENGINE_DOCKERFILE,
+    KUBEWARDEN_DOCKERFILE,
+    WORKER_DOCKERFILE,
+    copied,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -85,7 +91,7 @@ def test_a_release_is_complete_and_the_same_in_every_build(
     assert not [name for name in files if name.startswith("admission-gateway/ci/")]
     with tarfile.open(folder / "images" / f"{release.NAME}-context.tar.gz") as context:
         names = set(context.getnames())
-    for dockerfile in (DOCKERFILE, WORKER_DOCKERFILE, ENGINE_DOCKERFILE):
+    for dockerfile in (DOCKERFILE, WORKER_DOCKERFILE, ENGINE_DOCKERFILE, KUBEWARDEN_DOCKERFILE):
         copies = [s.replace("${WORKER}", worker) for s in copied(dockerfile) for worker in ENGINES]
         for source in (f"deploy/{dockerfile.name}", *copies):
             for path in sources(ROOT / source):
