@@ -71,23 +71,31 @@ type followed struct {
 	refused string
 }
 
-// followCluster applies the objects of the cluster when all wanted kinds are known, and again after each change.
-func (s *Source) followCluster(ctx context.Context, wanted Wanted, apply func([]Object) error) error {
+// newFollower returns a follower that follows nothing yet.
+func (s *Source) newFollower(ctx context.Context, wanted Wanted, apply func([]Object) error) (*follower, error) {
 	config, err := s.RESTConfig()
 	if err != nil {
-		return fmt.Errorf("the cluster: %w", err)
+		return nil, fmt.Errorf("the cluster: %w", err)
 	}
 	asks, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
-		return fmt.Errorf("the cluster: %w", err)
+		return nil, fmt.Errorf("the cluster: %w", err)
 	}
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
-		return fmt.Errorf("the cluster: %w", err)
+		return nil, fmt.Errorf("the cluster: %w", err)
 	}
-	f := &follower{
+	return &follower{
 		Source: s, ctx: ctx, discovery: asks, client: client, wanted: wanted, apply: apply, changed: make(chan struct{}, 1),
 		followed: make(map[schema.GroupVersionResource]*followed),
+	}, nil
+}
+
+// followCluster applies the objects of the cluster when all wanted kinds are known, and again after each change.
+func (s *Source) followCluster(ctx context.Context, wanted Wanted, apply func([]Object) error) error {
+	f, err := s.newFollower(ctx, wanted, apply)
+	if err != nil {
+		return err
 	}
 	for !f.isComplete() {
 		if err := f.pause(quietTime); err != nil {
@@ -200,9 +208,46 @@ func (f *follower) refresh() (changed bool) {
 		f.Log.Printf("documents: the cluster cannot be asked for its kinds, which is tried again: %v", err)
 		return false
 	}
+	f.keep(found)
 	changed = !maps.Equal(found, f.kinds)
 	f.kinds = found
 	return changed
+}
+
+// keep adds the kinds that are still asked for and have objects: the answers of an API server that starts can lack kinds.
+// When a definition is deleted, its objects are deleted before.
+func (f *follower) keep(found map[schema.GroupVersionResource]schema.GroupVersionKind) {
+	served := make(map[schema.GroupResource]bool, len(found))
+	for resource := range found {
+		served[resource.GroupResource()] = true
+	}
+	for resource, kind := range f.kinds {
+		isAsked := slices.ContainsFunc(f.asked, func(asked schema.GroupVersionKind) bool { return isAskedFor(asked, kind) })
+		each := f.followed[resource]
+		if isAsked && !served[resource.GroupResource()] && each != nil && len(each.store.ListKeys()) > 0 {
+			found[resource] = kind
+		}
+	}
+}
+
+// isAskedFor reports whether a kind is one of those asked for.
+func isAskedFor(asked, kind schema.GroupVersionKind) bool {
+	return asked.Group == kind.Group && (asked.Version == "" || asked.Version == kind.Version) &&
+		(asked.Kind == anyKind || asked.Kind == kind.Kind)
+}
+
+// versionsOf returns the versions of a group in which a kind is looked for. A kind can lack the preferred one.
+func versionsOf(group metav1.APIGroup, asked schema.GroupVersionKind) []string {
+	if asked.Version != "" {
+		return []string{asked.Version}
+	}
+	versions := []string{group.PreferredVersion.Version}
+	for _, each := range group.Versions {
+		if each.Version != group.PreferredVersion.Version {
+			versions = append(versions, each.Version)
+		}
+	}
+	return versions
 }
 
 // discover returns the wanted kinds that the cluster has, by their resource.
@@ -212,28 +257,38 @@ func (f *follower) discover() (map[schema.GroupVersionResource]schema.GroupVersi
 		return nil, err
 	}
 	found := make(map[schema.GroupVersionResource]schema.GroupVersionKind)
-	lists := make(map[string][]metav1.APIResource)
+	lists := make(map[schema.GroupVersion][]metav1.APIResource)
+	listOf := func(version schema.GroupVersion) ([]metav1.APIResource, error) {
+		if of, isKnown := lists[version]; isKnown {
+			return of, nil
+		}
+		list, err := f.discovery.ServerResourcesForGroupVersion(version.String())
+		if err != nil && !apierrors.IsNotFound(err) {
+			return nil, err
+		}
+		if list != nil {
+			lists[version] = list.APIResources
+		}
+		return lists[version], nil
+	}
 	for _, asked := range f.asked {
 		for _, group := range served.Groups {
 			if group.Name != asked.Group {
 				continue
 			}
-			version := schema.GroupVersion{Group: asked.Group, Version: cmp.Or(asked.Version, group.PreferredVersion.Version)}
-			of, isKnown := lists[version.String()]
-			if !isKnown {
-				list, err := f.discovery.ServerResourcesForGroupVersion(version.String())
-				if err != nil && !apierrors.IsNotFound(err) {
+			isFound := make(map[string]bool)
+			for _, name := range versionsOf(group, asked) {
+				version := schema.GroupVersion{Group: asked.Group, Version: name}
+				of, err := listOf(version)
+				if err != nil {
 					return nil, err
 				}
-				if list != nil {
-					of = list.APIResources
-				}
-				lists[version.String()] = of
-			}
-			for _, each := range of {
-				isWanted := asked.Kind == anyKind || asked.Kind == each.Kind
-				if isWanted && !strings.Contains(each.Name, "/") && slices.Contains(each.Verbs, "list") && slices.Contains(each.Verbs, "watch") {
-					found[version.WithResource(each.Name)] = version.WithKind(each.Kind)
+				for _, each := range of {
+					isFollowed := !strings.Contains(each.Name, "/") && slices.Contains(each.Verbs, "list") && slices.Contains(each.Verbs, "watch")
+					if isFollowed && !isFound[each.Name] && isAskedFor(asked, version.WithKind(each.Kind)) {
+						isFound[each.Name] = true
+						found[version.WithResource(each.Name)] = version.WithKind(each.Kind)
+					}
 				}
 			}
 		}

@@ -21,9 +21,10 @@ type cluster struct {
 	version int
 	// objects are by resource and name; a resource without objects is a kind, too.
 	objects map[string]map[string]string
-	// forbidden are resources that cannot be listed.
-	forbidden map[string]bool
-	changed   *sync.Cond
+	// forbidden are resources that cannot be listed, hidden those that discovery lacks, and older those of the version
+	// v1alpha1.
+	forbidden, hidden, older map[string]bool
+	changed                  *sync.Cond
 	// events are all changes, with the version that they made.
 	events []event
 	closed bool
@@ -36,7 +37,10 @@ type event struct {
 
 func newCluster(t *testing.T) (*cluster, string) {
 	t.Helper()
-	made := &cluster{objects: make(map[string]map[string]string), forbidden: make(map[string]bool)}
+	made := &cluster{
+		objects:   make(map[string]map[string]string),
+		forbidden: make(map[string]bool), hidden: make(map[string]bool), older: make(map[string]bool),
+	}
 	made.changed = sync.NewCond(&made.mu)
 	server := httptest.NewServer(made)
 	t.Cleanup(func() {
@@ -73,6 +77,17 @@ func (c *cluster) set(resource string, names ...string) {
 	c.changed.Broadcast()
 }
 
+func (c *cluster) remove(resource, name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.version++
+	text := fmt.Sprintf(`{"apiVersion": "example.com/v1", "kind": %q, "metadata": {"name": %q, "resourceVersion": "%d"}}`,
+		kindOf(resource), name, c.version)
+	delete(c.objects[resource], name)
+	c.events = append(c.events, event{c.version, resource, fmt.Sprintf(`{"type": "DELETED", "object": %s}`, text)})
+	c.changed.Broadcast()
+}
+
 func kindOf(resource string) string { return strings.ToUpper(strings.TrimSuffix(resource, "s")) }
 
 // ServeHTTP answers discovery, lists and watches.
@@ -80,20 +95,22 @@ func (c *cluster) ServeHTTP(answer http.ResponseWriter, asked *http.Request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	answer.Header().Set("Content-Type", "application/json")
-	resource := strings.TrimPrefix(asked.URL.Path, "/apis/example.com/v1/")
+	version, resource, _ := strings.Cut(strings.TrimPrefix(asked.URL.Path, "/apis/example.com/"), "/")
 	switch {
 	case asked.URL.Path == "/api":
 		fmt.Fprint(answer, `{"kind": "APIVersions", "versions": ["v1"]}`)
 	case asked.URL.Path == "/apis":
 		fmt.Fprint(answer, `{"kind": "APIGroupList", "apiVersion": "v1", "groups": [{"name": "example.com",
-			"versions": [{"groupVersion": "example.com/v1", "version": "v1"}],
+			"versions": [{"groupVersion": "example.com/v1", "version": "v1"}, {"groupVersion": "example.com/v1alpha1", "version": "v1alpha1"}],
 			"preferredVersion": {"groupVersion": "example.com/v1", "version": "v1"}}]}`)
-	case asked.URL.Path == "/apis/example.com/v1":
+	case resource == "":
 		var kinds []map[string]any
 		for name := range c.objects {
-			kinds = append(kinds, map[string]any{"name": name, "kind": kindOf(name), "verbs": []string{"list", "watch"}})
+			if !c.hidden[name] && c.older[name] == (version == "v1alpha1") {
+				kinds = append(kinds, map[string]any{"name": name, "kind": kindOf(name), "verbs": []string{"list", "watch"}})
+			}
 		}
-		_ = json.NewEncoder(answer).Encode(map[string]any{"kind": "APIResourceList", "groupVersion": "example.com/v1", "resources": kinds})
+		_ = json.NewEncoder(answer).Encode(map[string]any{"kind": "APIResourceList", "groupVersion": "example.com/" + version, "resources": kinds})
 	case c.forbidden[resource]:
 		answer.WriteHeader(http.StatusForbidden)
 		fmt.Fprint(answer, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403, "message": "no right"}`)
@@ -204,5 +221,66 @@ func TestAllKindsOfAGroupAreFollowed(t *testing.T) {
 	// A kind that comes is found within an interval of discovery.
 	served.set("ds", "new")
 	for next(t, applied) != "A/one B/two D/new" {
+	}
+}
+
+// followKinds returns a follower of all kinds, of which each is complete.
+func followKinds(t *testing.T, kubeconfig string) *follower {
+	t.Helper()
+	source := &Source{Cluster: true, Kubeconfig: kubeconfig, Log: log.New(&lines{}, "", 0)}
+	all := func([]Object) []schema.GroupVersionKind {
+		return []schema.GroupVersionKind{{Group: "example.com", Kind: "*"}}
+	}
+	f, err := source.newFollower(t.Context(), all, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.untilComplete(t)
+	return f
+}
+
+func (f *follower) untilComplete(t *testing.T) {
+	t.Helper()
+	for !f.isComplete() {
+		if err := f.pause(quietTime / 10); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestAKindThatHasNoPreferredVersionIsFollowed(t *testing.T) {
+	served, kubeconfig := newCluster(t)
+	served.older["bs"] = true
+	served.set("as", "one")
+	served.set("bs", "two")
+	if names := namesOf(followKinds(t, kubeconfig).objects()); names != "A/one B/two" {
+		t.Error(names)
+	}
+}
+
+// An API server that starts can lack kinds in its answers, and those that it had must not be forgotten for that.
+func TestAKindWithObjectsStaysWhenDiscoveryLacksIt(t *testing.T) {
+	served, kubeconfig := newCluster(t)
+	served.set("as", "one")
+	served.set("bs", "two")
+	f := followKinds(t, kubeconfig)
+	served.mu.Lock()
+	served.hidden["bs"] = true
+	served.mu.Unlock()
+	if f.refresh() {
+		t.Error("the kinds have changed")
+	}
+	f.untilComplete(t)
+	if names := namesOf(f.objects()); names != "A/one B/two" {
+		t.Error(names)
+	}
+	served.remove("bs", "two")
+	for namesOf(f.objects()) != "A/one" {
+		if err := f.pause(quietTime / 10); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !f.refresh() || len(f.kinds) != 1 {
+		t.Errorf("got %v", f.kinds)
 	}
 }
