@@ -95,6 +95,48 @@ func TestMuchMemoryEndsTheEvaluation(t *testing.T) {
 	}
 }
 
+// doubled has values each of which is twice the one before: they are small until they are written.
+func doubled(times int) string {
+	lines := []string{"v0 := [1, 2]"}
+	for index := range times {
+		lines = append(lines, fmt.Sprintf("v%d := [v%d | [1, 2][_]]", index+1, index))
+	}
+	return strings.Join(lines, "; ")
+}
+
+func TestAFunctionThatWouldMakeTooMuchEndsTheEvaluation(t *testing.T) {
+	const text, elements = "16 MiB of text", "1048576 elements"
+	for _, sample := range []struct{ function, limit, rules string }{
+		{"sprintf", text, `sprintf("%v", [v60]) == ""`},
+		{"sprintf", text, `sprintf(replace(sprintf("%100d", [1]), " ", "%[1]s"), [sprintf("%1000000d", [1])]) == ""`},
+		{"sprintf", text, `sprintf(replace(sprintf("%100d", [1]), " ", "%[1]1000000d"), [1]) == ""`},
+		{"concat", text, `long := sprintf("%1000000d", [1]); concat("", [long | numbers.range(1, 100)[_]]) == ""; concat("", [each | numbers.range(1, 100)[_]; each := long]) == ""`},
+		{"json.marshal", text, "json.marshal(v60) == \"\""},
+		{"yaml.marshal", text, "yaml.marshal(v60) == \"\""},
+		{"json.unmarshal", elements, `json.unmarshal(concat("", ["[1", replace(sprintf("%1000000d", [1]), " ", ",1,1"), "]"])) == 1`},
+		{"split", elements, `long := sprintf("%1000000d", [1]); split(concat("", [long, "-", long]), "") == []`},
+		{"bits.lsh", "1048576 bits", "bits.lsh(1, 100000000000000) == 0"},
+		{"hook.message", text, "true"},
+	} {
+		message := `"done"`
+		if sample.function == "hook.message" {
+			message = "v60"
+		}
+		rules := fmt.Sprintf(`violation[{"msg": %s}] { %s; %s }`, message, doubled(60), sample.rules)
+		s := stateOf(t, regoTemplate("Makes", rules), constraintText("Makes", "much", "{}"))
+		err := withDeadline(t, s, time.Minute)
+		if want := "the evaluation was ended: " + sample.function + " would make more than " + sample.limit; err == nil || err.Error() != want {
+			t.Errorf("got %v, expected %s", err, want)
+		}
+	}
+}
+
+func TestDetailsMakeOneMessageSeveralViolations(t *testing.T) {
+	s := stateOf(t, regoTemplate("Details", `violation[{"msg": "found", "details": [1, 2][_]}] { true }`), constraintText("Details", "many", "{}"))
+	_, err := call(t, s, "Details/many", pod, "{}")
+	denied(t, err, 403, "[many] found\n[many] found")
+}
+
 func TestTheGuardEndsTheOldestFirst(t *testing.T) {
 	var isOver atomic.Bool
 	watched := newGuard()
@@ -149,6 +191,9 @@ func TestFunctionsThatReachOutDoNotCompile(t *testing.T) {
 		"http.send":          `http.send({"method": "get", "url": "http://127.0.0.1"})`,
 		"net.lookup_ip_addr": `net.lookup_ip_addr("localhost")`,
 		"opa.runtime":        `opa.runtime()`,
+		// These loop without a look at the deadline.
+		"graph.reachable_paths":   `graph.reachable_paths({}, [])`,
+		"strings.render_template": `strings.render_template("", {})`,
 	} {
 		_, problems := quietEngine().stateOf(parse(t, regoTemplate("Reaches", fmt.Sprintf(`violation[{"msg": "x"}] { %s }`, expression))))
 		if len(problems) != 1 || !strings.Contains(problems[0].Error(), "undefined function "+name) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -86,12 +87,12 @@ func (s *state) reviewAll(ctx context.Context, review *worker.Review) error {
 }
 
 // queryFailed returns what an error of a driver is, such as a message that is not a string: a denial by Gatekeeper. For a
-// constraint that does not deny it is a failure.
+// constraint that does not deny it is a failure, as is what would have made too much.
 func queryFailed(ctx context.Context, asked *request, err error, denies bool) error {
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case !denies:
+	case !denies, errors.As(err, new(*prepared.Excess)):
 		return err
 	}
 	return failed(fmt.Errorf("error reviewing resource %s: %w", asked.admission.Name, err))

@@ -23,9 +23,11 @@ import (
 	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 )
 
-// disabledBuiltins are the functions of Rego with which a policy would reach the network or the process: a template that
-// calls one does not compile. Gatekeeper's chart disables http.send alone.
-var disabledBuiltins = []string{"http.send", "net.lookup_ip_addr", "opa.runtime"}
+// disabledBuiltins are the functions of Rego with which a policy would reach the network or the process, and two that can loop and
+// allocate without end: a template that calls one does not compile. Gatekeeper's chart disables http.send alone.
+var disabledBuiltins = []string{
+	"http.send", "net.lookup_ip_addr", "opa.runtime", "graph.reachable_paths", "strings.render_template",
+}
 
 var capabilities = prepared.Capabilities(disabledBuiltins...)
 

@@ -11,7 +11,7 @@ import (
 )
 
 // hook finds the violations of the constraints in the input. The package of the template's module is `template`, and its
-// libraries are below `libs`.
+// libraries are below `libs`. The details only make violations with one message several: they may be large, and nothing uses them.
 const hook = `package hooks
 
 violation[found] {
@@ -19,7 +19,7 @@ violation[found] {
   seen := {"review": input.review, "parameters": asked.parameters}
   data.template.violation[result] with input as seen
   key := {"kind": asked.kind, "name": asked.name}
-  found := {"key": key, "details": object.get(result, "details", {}), "msg": result.msg}
+  found := {"key": key, "details": object.get(result, "details", {}), "msg": hook.message(result.msg)}
 }
 `
 

@@ -37,6 +37,9 @@ func Capabilities(disabled ...string) *ast.Capabilities {
 	return made
 }
 
+// query does not convert the details.
+const query = `data.hooks.violation[{"key": key, "msg": msg, "details": _}]`
+
 // Driver has one template. It is a driver for a client of the frameworks that checks templates and constraints, and
 // evaluates with [Driver.Evaluate], also concurrently.
 type Driver struct {
@@ -62,7 +65,7 @@ func (d *Driver) AddTemplate(ctx context.Context, template *templates.Constraint
 		return err
 	}
 	d.query, err = rego.New(
-		rego.Compiler(compiler), rego.Store(data{}), rego.Query("data.hooks.violation[result]"),
+		rego.Compiler(compiler), rego.Store(data{}), rego.Query(query),
 		rego.SetRegoVersion(ast.RegoV0),
 	).PrepareForEval(ctx)
 	return err
@@ -115,13 +118,19 @@ func (i *Input) with(target string, asked []Asked) ast.Value {
 }
 
 // Evaluate evaluates constraints of the template with the inventory. As in the frameworks, an error of the evaluation is a
-// violation of each of them. It returns the error of the context if that ends.
+// violation of each of them. It returns the error of the context if that ends, and an [Excess].
 func (d *Driver) Evaluate(
 	ctx context.Context, target string, asked []Asked, input *Input, known *Inventory,
 ) ([]*types.Result, error) {
 	found, err := d.query.Eval(ctx, rego.EvalParsedInput(input.with(target, asked)), rego.EvalTransaction(known))
 	if err != nil && ctx.Err() != nil {
 		return nil, ctx.Err()
+	}
+	if excess := (*Excess)(nil); errors.As(err, &excess) {
+		return nil, excess
+	}
+	for index, each := range found {
+		found[index].Bindings = rego.Vars{"result": map[string]any{"key": each.Bindings["key"], "msg": each.Bindings["msg"]}}
 	}
 	if err != nil {
 		found = violatedBy(err, asked)

@@ -211,8 +211,7 @@ func (b *both) compare(review any, namespace map[string]any, asked ...*unstructu
 func linesOf(results []*types.Result) []string {
 	var lines []string
 	for _, result := range results {
-		details, _ := json.Marshal(result.Metadata)
-		lines = append(lines, fmt.Sprintf("%s/%s: %s %s", result.Constraint.GetKind(), result.Constraint.GetName(), result.Msg, details))
+		lines = append(lines, fmt.Sprintf("%s/%s: %s", result.Constraint.GetKind(), result.Constraint.GetName(), result.Msg))
 	}
 	slices.Sort(lines)
 	return lines
