@@ -239,6 +239,13 @@ GATEKEEPER: Final = Engine(
             "x := numbers.range(1, 10000)[_]]) == 0 }",
             LONG,
         ),
+        *rego(
+            "Formats",
+            'violation[{"msg": "done"}] { format := replace(sprintf("%1000d", [1]), " ", "%[1]s"); '
+            'sprintf(format, [long]) == "" }',
+            LONG,
+        ),
+        *rego("Shifts", 'violation[{"msg": "done"}] { bits.lsh(1, 100000000000000) == 0 }'),
         *rego("Floods", 'violation[{"msg": sprintf("%d", [x])}] { x := numbers.range(1, 1000000)[_] }'),
         *rego("Long", 'violation[{"msg": concat("", [long | numbers.range(1, 20)[_]])}] { true }', LONG),
         *rego(
@@ -263,6 +270,8 @@ GATEKEEPER: Final = Engine(
         Attack("patterns", review("patterns", {"text": "a" * 50_000})),
         Attack("grows", review("grows", {})),
         Attack("doubles", review("doubles", {})),
+        Attack("formats", review("formats", {})),
+        Attack("shifts", review("shifts", {})),
         Attack("floods", review("floods", {}), "either"),
         Attack("long", review("long", {}), "either"),
         Attack("deep", review("deep", {}), "any"),
@@ -287,4 +296,70 @@ GATEKEEPER: Final = Engine(
     memory_bytes=MEMORY_LIMIT * 3 // 2,
 )
 
-ENGINES: Final = (GATEKEEPER,)
+
+def module(body: str, verdict: str = '{"accepted":true}', pages: int = 4) -> str:
+    """A guest of waPC in WebAssembly's text format, whose ``validate`` does *body* and answers *verdict*."""
+    quoted = "".join(f"\\{byte:02x}" for byte in verdict.encode())
+    return f"""(module
+      (import "wapc" "__guest_request" (func $request (param i32 i32)))
+      (import "wapc" "__guest_response" (func $response (param i32 i32)))
+      (import "wapc" "__console_log" (func $log (param i32 i32)))
+      (memory (export "memory") {pages})
+      (data (i32.const 0) "\\"v1\\"")
+      (data (i32.const 16) "{{\\"valid\\":true}}")
+      (data (i32.const 1024) "{quoted}")
+      (func (export "__guest_call") (param $operation i32) (param $length i32) (result i32)
+        (if (i32.eq (local.get $operation) (i32.const 16))
+          (then (call $response (i32.const 0) (i32.const 4)) (return (i32.const 1))))
+        (if (i32.eq (local.get $operation) (i32.const 17))
+          (then (call $response (i32.const 16) (i32.const 14)) (return (i32.const 1))))
+        {body}
+        (call $response (i32.const 1024) (i32.const {len(verdict)}))
+        (i32.const 1)))"""
+
+
+def with_module(name: str, namespace: str) -> Json:
+    """The policy of the module *name* for the objects of *namespace*."""
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["*"]}
+    condition = {"name": "namespace", "expression": f"request.namespace == '{namespace}'"}
+    return {
+        "apiVersion": "policies.kubewarden.io/v1",
+        "kind": "ClusterAdmissionPolicy",
+        "metadata": {"name": name},
+        "spec": {
+            "module": f"file:{name}.wat",
+            "mutating": False,
+            "rules": [rule],
+            "matchConditions": [condition],
+            "timeoutEvalSeconds": 1,
+            "settings": {},
+        },
+    }
+
+
+MODULES: Final = {
+    "accepts": module(""),
+    "rejects": module("", '{"accepted":false,"message":"not here"}'),
+    "loops": module("(loop $again (br $again))"),
+    "logs": module("(loop $again (call $log (i32.const 0) (i32.const 65536)) (br $again))"),
+    "grows": module(
+        "(loop $again (br_if $again (i32.ne (memory.grow (i32.const 16)) (i32.const -1)))) unreachable"
+    ),
+    "floods": module("(call $response (i32.const 0) (i32.const 18000000))", pages=300),
+}
+NOT_HERE: Final = "market"
+KUBEWARDEN: Final = Engine(
+    "kubewarden",
+    honest=[with_module("accepts", SHOP), with_module("rejects", NOT_HERE)],
+    hostile=[with_module(name, name) for name in ("loops", "logs", "grows", "floods")],
+    attacks=[Attack(name, review(name, {}), "either") for name in ("loops", "logs", "grows", "floods")],
+    questions=[
+        Question("/validate", review(SHOP, {}), is_allowed=True),
+        Question("/validate", review(NOT_HERE, {}), is_allowed=False, text="rejects: not here"),
+    ],
+    memory_bytes=400 << 20,
+    files=[(f"{name}.wat", text) for name, text in MODULES.items()],
+)
+"""Its worker makes a denial of what breaks, as Kubewarden does, and a failure of what waits for too long."""
+
+ENGINES: Final = (GATEKEEPER, KUBEWARDEN)
