@@ -10,4 +10,5 @@ mod cluster;
 mod loading;
 mod program;
 mod readme;
+mod rust;
 mod speed;
