@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 FOLDER: Final = Path(__file__).parent
 SAMPLE: Final = 8
 
-WHOLE_ONLY: Final = ("engine_installation", "gatekeeper_worker", "kyverno_worker", "migrate", "other_engines")
+WHOLE_ONLY: Final = (
+    *("engine_installation", "gatekeeper_worker", "kubewarden_worker", "kyverno_worker"),
+    *("migrate", "other_engines"),
+)
 """Files that only the whole run has: their programs take many minutes to build."""
 MAIN: Final[dict[str, tuple[str, ...]]] = {
     "audit": (

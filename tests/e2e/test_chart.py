@@ -467,7 +467,10 @@ def test_the_worker_of_kubewarden_has_a_volume_with_modules_and_the_rights_for_i
     assert (rule["apiGroups"], rule["verbs"]) == (["policies.kubewarden.io"], ["get", "list", "watch"])
     files = only("ConfigMap", NAME, values)["data"]
     policies = yaml.safe_load(files["gateway.yaml"])["policies"]
-    assert policies == {"customResourcesOf": ["Kubewarden"], "engines": {"kubewarden": {"pool": "kubewarden"}}}
+    assert policies == {
+        "customResourcesOf": ["Kubewarden"],
+        "engines": {"kubewarden": {"pool": "kubewarden"}},
+    }
 
 
 def test_gateway_and_worker_apply_exceptions_of_the_same_namespaces() -> None:
