@@ -2,7 +2,10 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	documents "admission-gateway.io/engines"
@@ -10,6 +13,7 @@ import (
 	"github.com/kyverno/kyverno/pkg/engine/adapters"
 	engineapi "github.com/kyverno/kyverno/pkg/engine/api"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -56,6 +60,21 @@ func (c *cluster) known(string) *corev1.Namespace { return nil }
 // Get returns a ConfigMap.
 func (c *cluster) Get(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error) {
 	return c.kube.CoreV1().ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{})
+}
+
+// RawAbsPath answers a call of a context entry. If the API server refuses, the error has its words, such as which right the account
+// lacks: the client's own error says "unknown".
+func (c *cluster) RawAbsPath(ctx context.Context, path, method string, body io.Reader) ([]byte, error) {
+	text, err := c.Client.RawAbsPath(ctx, path, method, body)
+	var refused *apierrors.StatusError
+	if err == nil || !errors.As(err, &refused) {
+		return text, err
+	}
+	var status metav1.Status
+	if json.Unmarshal(text, &status) == nil && status.Message != "" {
+		refused = &apierrors.StatusError{ErrStatus: status}
+	}
+	return nil, refused
 }
 
 // GetNamespace returns the Namespace of the request, or asks for another one.
