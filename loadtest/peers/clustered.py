@@ -82,9 +82,7 @@ class Clustered(Peer):
         """
         done = self._cluster.kubectl(*arguments, stdin=stdin)
         if done.returncode:
-            errors = "\n".join(
-                line for line in done.stderr.splitlines() if not line.startswith("Warning: ")
-            )
+            errors = "\n".join(line for line in done.stderr.splitlines() if not line.startswith("Warning: "))
             raise BenchError(f"kubectl {' '.join(arguments)}: {errors[:1000]}")
         return done.stdout
 

@@ -6,11 +6,16 @@ import json
 import re
 import subprocess
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import yaml
 
+from deploy.monitoring import CHART_FILES
+from gateway.config.merge.custom_resource import PLURALS
 from loadtest.peers.clustered import KyvernoPatterns
+from loadtest.peers.programs import obtain as obtain_program
+from tests.e2e import charts
+from tests.e2e.cluster import NAMESPACE
 from tests.e2e.engine_comparison import DENIAL, Running, Seen
 from tests.e2e.setups import BehindGateway
 from tests.kit import ROOT, Process, pool_document
@@ -30,6 +35,8 @@ if TYPE_CHECKING:
 
 PART: Final = re.compile(r'\n*^(?=resource \S* was blocked|failed calling webhook ")', re.MULTILINE)
 """Before each part of a message: the gateway's has one for each entry, and Kyverno's is one."""
+EXTRA_RULES: Final = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list"]}]
+"""What the rules of the scenarios read beside Kyverno's own kinds."""
 BLOCKED: Final = re.compile(
     r"resource (?P<object>\S*) was blocked due to the following policies\s*\n\n(?P<rules>.*)", re.DOTALL
 )
@@ -125,11 +132,14 @@ def documents_of(scenarios: Iterable[WorkerScenario]) -> list[Json]:
 class WithWorker(BehindGateway):
     """A gateway and a worker with the same policies in files; the worker also has what they read."""
 
+    policies: ClassVar[Json] = {}
+    """Further settings of the gateway."""
+
     def __init__(self, cluster: Cluster, folder: Path, scenarios: Sequence[WorkerScenario]) -> None:
         """Take the policies of *scenarios*."""
         settings = {
-            "kubernetes": {"kubeconfig": str(cluster.kubeconfig())},
-            "policies": {"engines": {"kyverno": {"pool": "kyverno"}}},
+            "kubernetes": {"kubeconfig": str(cluster.kubeconfig()), "customResources": bool(self.policies)},
+            "policies": {"engines": {"kyverno": {"pool": "kyverno"}}, **self.policies},
         }
         super().__init__(cluster, folder, [], "kyverno-worker", gateway=settings)
         self.scenarios = scenarios
@@ -139,15 +149,80 @@ class WithWorker(BehindGateway):
         super().write_configuration()
         socket = self.folder / "kyverno.sock"
         (self.config / "pool.yaml").write_text(pool_document("kyverno", f"unix:{socket}"))
+        self.engine = Process(*worker(), *self.documents(), "--listen", f"unix:{socket}")
+        self.stack.callback(self.engine.stop)
+        self.engine.expect("serving")
+
+    def documents(self) -> Iterator[str]:
+        """Write the policies into files, and yield the flags for the worker."""
         policies = documents_of(self.scenarios)
         write(self.config / "policies.yaml", policies)
         given = self.folder / "policies"
         given.mkdir(exist_ok=True)
         write(given / "policies.yaml", policies)
         write(given / "objects.yaml", [one for each in self.scenarios for one in each.objects])
-        self.engine = Process(*worker(), "--policies", str(given), "--listen", f"unix:{socket}")
-        self.stack.callback(self.engine.stop)
-        self.engine.expect("serving")
+        yield from ("--policies", str(given))
+
+
+class WithCluster(WithWorker):
+    """A gateway and a worker that follow the policies in the cluster; the worker has the chart's rights."""
+
+    policies: ClassVar[Json] = {"customResourcesOf": ["Kyverno"], "exceptionNamespaces": ["default"]}
+
+    def documents(self) -> Iterator[str]:
+        """Make the worker's account, and yield its flags."""
+        kubeconfig = worker_account(self.cluster, self.folder)
+        yield from ("--cluster", "--kubeconfig", str(kubeconfig), "--exception-namespaces", "default")
+
+
+def worker_account(cluster: Cluster, folder: Path) -> Path:
+    """Return a kubeconfig of the worker's account, which has the role of the chart with ``EXTRA_RULES``."""
+    values = {"enabled": True, "extraRules": EXTRA_RULES}
+    (name,) = {
+        one["metadata"]["name"]
+        for one in charts.objects(f"--set-json=engines.kyverno={json.dumps(values)}")
+        if one["kind"] == "ServiceAccount" and one["metadata"]["name"].endswith("kyverno")
+    }
+    made = [
+        one
+        for one in charts.objects(f"--set-json=engines.kyverno={json.dumps(values)}")
+        if one["kind"] in ("ServiceAccount", "ClusterRole", "ClusterRoleBinding")
+        and one["metadata"]["name"] == name
+    ]
+    assert len(made) == 3, made
+    done = cluster.kubectl("apply", "--filename=-", stdin=yaml.safe_dump_all(made))
+    assert done.returncode == 0, done.stderr
+    token = cluster.kubectl("create", "token", name, f"--namespace={NAMESPACE}").stdout.strip()
+    kubeconfig = cluster.write_kubeconfig(folder / "worker.kubeconfig", token=token)
+
+    def may() -> bool:
+        asked = ("auth", "can-i", "list", "configmaps", "--all-namespaces")
+        return cluster.kubectl(f"--kubeconfig={kubeconfig}", *asked).stdout.strip() == "yes"
+
+    # The API server reads roles from a cache of its own.
+    eventually(may, "the rights of the worker")
+    return kubeconfig
+
+
+def define(cluster: Cluster) -> None:
+    """Define the kinds of the gateway and of Kyverno."""
+    definitions = obtain_program("kyverno")
+    assert definitions is not None
+    files = [CHART_FILES / "crds.yaml", *sorted((definitions / "config/crds/kyverno").glob("*.yaml"))]
+    done = cluster.kubectl("apply", "--server-side", *(f"--filename={file}" for file in files))
+    assert done.returncode == 0, done.stderr
+    plurals = ("clusterpolicies", "policies", "policyexceptions")
+    cluster.wait_until_served(
+        *(f"{plural}.admission-gateway.io" for plural in PLURALS.values()),
+        *(f"{plural}.kyverno.io" for plural in plurals),
+    )
+
+
+def apply(cluster: Cluster, documents: Iterable[Json]) -> None:
+    """Create or change *documents* in the cluster."""
+    text = "".join(f"{json.dumps(each)}\n---\n" for each in documents)
+    done = cluster.kubectl("apply", "--server-side", "--filename=-", stdin=text)
+    assert done.returncode == 0, done.stderr
 
 
 def write(file: Path, documents: Iterable[Json]) -> None:

@@ -680,10 +680,10 @@ def _actions() -> Iterator[WorkerScenario]:
             policy("old-audit", inherited("k"), validationFailureAction="Audit", emitWarning=True),
             policy("one", failing("l"), failing("m"), applyRules="One"),
             policy("both", failing("l"), failing("m")),
-            policy("ignore", failing("n"), failurePolicy="Ignore"),
+            policy("ignore", failing("p"), failurePolicy="Ignore"),
             policy("off", failing("o"), admission=False, background=True),
         ],
-        *(post(config_map("a", {label: "1"}), dry=True) for label in "abcdefghijklmno"),
+        *(post(config_map("a", {label: "1"}), dry=True) for label in "abcdefghijklmop"),
         *(
             post(config_map("a", dict.fromkeys(labels, "1")), dry=True)
             for labels in ("ab", "de", "ce", "lm", "bd", "bce", "fghij", "ak", "abcdefghijklmo")
