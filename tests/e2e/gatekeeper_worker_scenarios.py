@@ -6,7 +6,9 @@ objects with the label ``drawn`` or ``flaw``. Templates, ExpansionTemplates and 
 
 from __future__ import annotations
 
+import copy
 import random
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.e2e.client import APPLY, JSON
@@ -18,6 +20,8 @@ from tests.gatekeeper.documents import constraint, mutator, scoped, template
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from tests.e2e.engine_comparison import Seen
 
     Json = dict[str, Any]
 
@@ -38,6 +42,7 @@ DRAWN: Final = 220
 """The number of drawn objects."""
 _ANY: Final = [{"apiGroups": ["*"], "kinds": ["*"]}]
 _POD: Final = [{"apiGroups": [""], "kinds": ["Pod"]}]
+_COMMON: Final = [{"apiGroups": ["", "apps"], "kinds": ["Pod", "ConfigMap", "Deployment"]}]
 _CONFIG_MAP: Final = [{"apiGroups": [""], "kinds": ["ConfigMap"]}]
 _PLURALS: Final = {
     "ConfigMap": "configmaps",
@@ -376,8 +381,8 @@ def _constraints() -> Iterator[Scenario]:
             *_expansions(),
             CONFIG,
             SYNC_SET,
-            owners(),
-            owners("b", parameters={"labels": ["team", "cost"], "word": "no"}),
+            owners(match={"kinds": _COMMON}),
+            owners("b", match={"kinds": _COMMON}, parameters={"labels": ["team", "cost"], "word": "no"}),
             constraint("WorkerImages", "a", match={"kinds": _POD}, parameters=images),
             constraint("WorkerTrimmed", match={"kinds": _POD}, parameters={"forbidden": ["secret", "none"]}),
             constraint("WorkerBoth", match={"kinds": _POD, "name": "both"}),
@@ -741,7 +746,7 @@ def _mutators() -> Iterator[Scenario]:
             ),
             {**_IMAGE, "metadata": {"name": "image"}},
             mutator("data", applyTo=maps, location="data.added", parameters={"assign": {"value": "yes"}}),
-            owners("checked", match={"kinds": _ANY}),
+            owners("checked", match={"kinds": _ANY, "scope": "Namespaced"}),
         ],
         post(pod()),
         post(pod("two", {"owner": "a", "first": "yes"}, containers=containers)),
@@ -806,6 +811,7 @@ def _live() -> Iterator[Scenario]:
         post(config_map("again", host="b.test"), dry=True),
         post(config_map("space", namespace="draw-b")),
         post(config_map("space", namespace="draw-c")),
+        post(config_map("taken", host="taken.test")),
         awaited={2: 403, 3: 403, 5: 403, 8: 201, 10: 201},
     )
 
@@ -1022,6 +1028,95 @@ LIVE: Final = tuple(_live())
 """Those that only a worker that follows the cluster can decide alike."""
 
 
+@dataclass(frozen=True)
+class Step:
+    """A change of documents, and what the probes are answered then."""
+
+    said: tuple[str, ...]
+    """What ``summary`` says of each of ``PROBES``."""
+    applied: tuple[Json, ...] = ()
+    deleted: tuple[Json, ...] = ()
+
+
+def summary(seen: Seen) -> str:
+    """Return the parts of an answer to a probe that steps change."""
+    labels = seen.stored["metadata"].get("labels", {}) if seen.stored is not None else {}
+    texts = (*seen.denials, *seen.warnings, labels.get("stamp", ""))
+    return " | ".join((str(seen.status), *filter(None, texts)))
+
+
+_GONE: Final = rego("WorkerGone", 'violation[{"msg": "gone"}] { input.review.object.metadata.labels.gone }')
+_STAMP: Final = _metadata_of("labels.stamp", value="first", match={"namespaces": ["changing"]})
+CHANGING: Final = _scenario(
+    "changing",
+    [
+        owners(match={"kinds": _POD}),
+        {**_GONE, "metadata": dict(_GONE["metadata"])},
+        constraint("WorkerGone", match={"kinds": _POD}),
+        copy.deepcopy(_STAMP),
+    ],
+)
+"""What steps change."""
+PROBES: Final = (
+    post(pod(), dry=True),
+    post(labelled("owned", owner="a"), dry=True),
+    post(labelled("gone", owner="a", gone="yes"), dry=True),
+    post(deployment(), dry=True),
+    post(config_map(host="taken.test"), dry=True, inside="inventory"),
+)
+"""Creations in the namespace of ``CHANGING``, the last one in that of the inventory."""
+
+
+def _steps() -> Iterator[Step]:
+    owned, template_, gone, stamp = CHANGING.documents
+    lacks = '403 | [changing-c] bad: Pod web lacks ["owner"]'
+    implied = '403 | [changing-c] [Implied by rego-deployments] bad: Pod shop-pod lacks ["owner"]'
+    is_gone, free, taken = (
+        "403 | [changing-c] gone",
+        "201",
+        "403 | [inventory-c] taken.test is the host of inventory/taken",
+    )
+
+    def changed(document: Json, **spec: Any) -> Json:
+        return {**document, "spec": {**document["spec"], **spec}}
+
+    first = (lacks, "201 | first", is_gone, implied, taken)
+    yield Step(first)
+    yield Step(
+        (
+            lacks.replace("owner", "team"),
+            '403 | [changing-c] bad: Pod owned lacks ["team"]',
+            '403 | [changing-c] bad: Pod gone lacks ["team"] | [changing-c] gone',
+            implied.replace("owner", "team"),
+            taken,
+        ),
+        (changed(owned, parameters={"labels": ["team"]}),),
+    )
+    warned = '201 | [changing-c] bad: Pod web lacks ["owner"] | first'
+    of_pods = '201 | [changing-c] [Implied by rego-deployments] bad: Pod shop-pod lacks ["owner"] | first'
+    yield Step((warned, "201 | first", is_gone, of_pods, taken), (changed(owned, enforcementAction="warn"),))
+    yield Step(first, (owned,))
+    again = rego("WorkerGone", 'violation[{"msg": "again"}] { input.review.object.metadata.labels.gone }')
+    yield Step((*first[:2], "403 | [changing-c] again", *first[3:]), (again,))
+    without = (*first[:2], "201 | first", *first[3:])
+    yield Step(without, deleted=(template_,))
+    yield Step(first, (template_, gone))
+    second = tuple(each.replace("first", "second") for each in first)
+    yield Step(second, (changed(stamp, parameters={"assign": {"value": "second"}}),))
+    yield Step(tuple(each.replace(" | second", "") for each in second), deleted=(stamp,))
+    yield Step(first, (stamp,))
+    pods = _expansions()[0]
+    pods["metadata"]["name"] = "rego-deployments"
+    yield Step((*first[:3], "201 | first", taken), deleted=(pods,))
+    yield Step(first, (pods,))
+    excluded = _config(("chang*", "webhook"))
+    yield Step(("201 | first",) * 4 + (taken,), (excluded,))
+    yield Step((lacks, free, is_gone, implied, taken), (_config(("chang*", "mutation-webhook")),))
+    yield Step(first, deleted=(CONFIG,))
+    yield Step((*first[:4], free), deleted=(SYNC_SET,))
+    yield Step(first, (SYNC_SET, CONFIG))
+
+
 def _canaries() -> Iterator[Scenario]:
     name = "zz-worker"
     marked = {
@@ -1045,3 +1140,4 @@ def _canaries() -> Iterator[Scenario]:
 
 CANARIES: Final = tuple(_canaries())
 """Each refuses its operation when it and all of its kind are in force: it is made after them."""
+STEPS: Final = tuple(_steps())
