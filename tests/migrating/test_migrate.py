@@ -493,6 +493,7 @@ def test_policies_of_kubewarden_have_candidates_one_by_one(tmp_path: Path) -> No
     report = migrate(tmp_path / "in", "--output", tmp_path / "out")
     assert (report["counts"]["kubewardenWorker"], report["counts"]["refused"]) == (1, 0)
     assert report["engines"][0]["objects"][0]["policiesOfWorker"] == ["labels"]
+    assert any("engines.kubewarden.modules" in note for note in report["engines"][0]["notes"])
     found = load([tmp_path / "out" / "candidates"]).webhooks
     candidates = [one.rollout.candidate for one in found if one.rollout is not None]
     assert [str(one.client.policy) for one in candidates if one is not None] == list(names)  # type: ignore[union-attr]

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 
 PROVE: Final = "prove"
 _NAMES: Final = ("gatekeeper", "kyverno", "kubewarden")
+_MODULES: Final = (
+    "the worker asks no registry: pull the modules with kwctl, and name a volume with them in "
+    "engines.kubewarden.modules of the values"
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -162,6 +166,8 @@ def _add_notes(plan: Plan, notes: Sequence[str]) -> None:
     for one in plan.moved:
         if one.engine.name == "kyverno":
             one.old.notes += notes
+        elif one.engine.name == "kubewarden" and one.needs_worker:
+            one.old.notes.append(_MODULES)
 
 
 def _counts(plan: Plan) -> dict[str, int]:

@@ -29,8 +29,6 @@ class Engine:
     name: str
     title: str
     """As in ``policies.customResourcesOf``."""
-    worker_follows: bool = True
-    """Whether its worker can follow documents in a cluster."""
     is_one_webhook: bool = False
     """Whether it registers all policies of a phase in one webhook."""
     controller: str = ""
@@ -45,7 +43,7 @@ ENGINES: Final[Mapping[str, Engine]] = {
     for one in (
         Engine("gatekeeper", "Gatekeeper", is_one_webhook=True),
         Engine("kyverno", "Kyverno", controller="kyverno-admission-controller"),
-        Engine("kubewarden", "Kubewarden", worker_follows=False, controller="kubewarden-controller"),
+        Engine("kubewarden", "Kubewarden", controller="kubewarden-controller"),
     )
 }
 """By name."""

@@ -175,10 +175,6 @@ class Plan:
     def _has_config_map(self, one: Moved) -> bool:
         return self.has_old and (one.needs_worker or one.old.has_candidates)
 
-    def _is_followed(self, one: Moved) -> bool:
-        """Whether gateway and worker follow the documents of *one* in the cluster."""
-        return self.is_cluster and one.engine.worker_follows
-
     @property
     def pools(self) -> list[Engine]:
         """The engines whose workers a configuration calls: a candidate runs the whole engine."""
@@ -214,18 +210,13 @@ class Plan:
     def _values(self) -> Json:
         """Return the chart's values with the new configuration."""
         policies = {key: value for key, value in self._policies().items() if key != "engines"}
-        followed = [one for one in self.moved if one.found.objects and self._is_followed(one)]
+        followed = [one for one in self.moved if self.is_cluster and one.found.objects]
         if followed:
             policies["customResourcesOf"] = [one.engine.title for one in followed]
             if self.exception_namespaces and any(one.engine.name == "kyverno" for one in followed):
                 policies["exceptionNamespaces"] = [*self.exception_namespaces]
-        documents = [
-            one.content
-            for moved in self.moved
-            if not self._is_followed(moved)
-            for one in moved.found.objects
-            if not one.problems
-        ]
+        objects = [] if self.is_cluster else [one for moved in self.moved for one in moved.found.objects]
+        documents = [one.content for one in objects if not one.problems]
         values = self._registration()
         if engines := {one.engine.name: self._engine_values(one) for one in self.moved if one.needs_worker}:
             values["engines"] = engines
@@ -234,7 +225,7 @@ class Plan:
         return {**values, "extraDocuments": documents} if documents else values
 
     def _engine_values(self, one: Moved) -> Json:
-        where = {} if self._is_followed(one) else {"documents": "Values"}
+        where = {} if self.is_cluster else {"documents": "Values"}
         return {"enabled": True, **where, **one.old.settings()}
 
     def _candidate_values(self) -> Json:
