@@ -4,7 +4,7 @@
 // Documents come from folders or from a cluster, always as the complete list, and become a state that does not change
 // (state.go). Rules become policies (rules.go); what their context entries read is in context.go, data.go and cluster.go. A call
 // derives from its request what all policies need (request.go, policycontext.go, jsoncontext.go), has the engine evaluate a policy
-// (review.go), and answers as Kyverno's webhooks do (answer.go).
+// (review.go; parts.go for mutations), and answers as Kyverno's webhooks do (answer.go).
 package main
 
 import (

@@ -214,7 +214,7 @@ func (s *state) mutate(one *served) worker.PolicyFunc {
 		if err != nil {
 			return err
 		}
-		response := s.engine.Mutate(asked.withNamespace(ctx), made.with(one.policy))
+		response := s.mutated(asked.withNamespace(ctx), made.with(one.policy))
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
@@ -239,6 +239,24 @@ func (s *state) mutate(one *served) worker.PolicyFunc {
 	})
 }
 
+// mutated has the engine mutate the object, or the part of it that the patches of the policy need.
+func (s *state) mutated(ctx context.Context, made *policyContext) engineapi.EngineResponse {
+	object := made.newResource
+	patches := s.mergePatches[made.policy]
+	if patches == nil || object.Object == nil {
+		return s.engine.Mutate(ctx, made)
+	}
+	part, lacks := patches.partOf(object.Object)
+	of := *made
+	of.newResource.Object = part
+	response := s.engine.Mutate(ctx, &of)
+	response.Resource = object
+	if patched := response.PatchedResource.Object; patched != nil {
+		response.PatchedResource.Object = lacks.complete(patched).(map[string]any)
+	}
+	return response
+}
+
 // mutateAll applies all mutate rules, as Kyverno's webhooks do (kyverno:pkg/webhooks/resource/mutation/mutation.go): each policy
 // sees the object as those before have left it.
 func (s *state) mutateAll(ctx context.Context, review *worker.Review) error {
@@ -259,7 +277,7 @@ func (s *state) mutateAll(ctx context.Context, review *worker.Review) error {
 				failurePolicy = kyvernov1.Fail
 			}
 			current := made.with(policy)
-			response := s.engine.Mutate(ctx, current)
+			response := s.mutated(ctx, current)
 			if err := context.Cause(ctx); err != nil {
 				return err
 			}

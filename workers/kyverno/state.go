@@ -57,7 +57,9 @@ type state struct {
 	// policies are those with rules that are evaluated, complete but for rules that are not served.
 	policies []kyvernov1.PolicyInterface
 	// named are kinds that rules name with a subresource, by their plural name.
-	named               map[string]string
+	named map[string]string
+	// mergePatches are those of policies that need a part of the object only.
+	mergePatches        map[kyvernov1.PolicyInterface]mergePatches
 	exceptions          list[*kyvernov2.PolicyException]
 	roleBindings        list[*rbacv1.RoleBinding]
 	clusterRoleBindings list[*rbacv1.ClusterRoleBinding]
@@ -217,6 +219,7 @@ func (p *program) stateOf(objects []documents.Object) (*state, []string) {
 		}
 	}
 	p.good = good
+	made.mergePatches = mergePatchesIn(made)
 	if p.cluster != nil {
 		made.data = p.cluster
 	} else {
