@@ -23,7 +23,7 @@ from loadtest.peers.programs import obtain
 from loadtest.peers.setups import Peer
 from loadtest.policies import MUTATING, SETS
 from loadtest.servers import BenchError, accept, start
-from tests.kit import free_port
+from tests.kit import Process, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -181,12 +181,18 @@ class KyvernoCel(Clustered):
     """Further ones."""
 
     def launch(self, bed: Bed) -> Server:
-        """Start Kyverno's admission controller and wait for its own webhooks."""
-        folder, port = obtain(self.program), free_port()
+        """Start Kyverno's admission controller with what its chart installs, and wait for its webhooks."""
+        folder = obtain(self.program)
         assert folder is not None
         for file in sorted((folder / "config/crds").rglob("*.yaml")):
             self.create(*filter(None, yaml.safe_load_all(file.read_text())))
         self.create(*kyverno.installation())
+        return accept(self.title, *self.run(bed))
+
+    def run(self, bed: Bed, port: int = 0) -> tuple[Process, int]:
+        """Start the controller on *port*, or a free one, and return it with its port when it has webhooks."""
+        folder, port = obtain(self.program), port or free_port()
+        assert folder is not None
         variables = {
             **kyverno.ENVIRONMENT,
             "KUBECONFIG": str(self._cluster.kubeconfig()),
@@ -200,12 +206,12 @@ class KyvernoCel(Clustered):
             *(f"--servicePort={port}", f"--webhookServerPort={port}", f"--metricsPort={free_port()}"),
             f"--controllerRuntimeMetricsAddress=127.0.0.1:{free_port()}",
         )
-        server = accept(self.title, process, port)
+        accept(self.title, process, port)
         own = "kyverno-policy-validating-webhook-cfg"
         until(
             "its webhooks for policies", lambda: self.kubectl("get", "validatingwebhookconfigurations", own)
         )
-        return server
+        return process, port
 
     def documents(self, which: str) -> Sequence[dict[str, Any]]:
         """Return the policies."""

@@ -210,6 +210,8 @@ def unstamped(answer: Answer) -> str:
 class Gateway:
     """A gateway whose configuration is replaced while it runs."""
 
+    kind: type[GatewayProcess] = GatewayProcess
+
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         self.cluster, self.folder = cluster, folder / "live"
         self.certificate = cluster.issue(folder / "gateway", "localhost", "127.0.0.1")
@@ -227,7 +229,7 @@ class Gateway:
         if self.process is None:
             unfinished.rename(self.folder)
             listen = ("--listen", f"127.0.0.1:{self.port}")
-            self.process = GatewayProcess(self.folder, self.certificate, self.cluster.authority, *listen)
+            self.process = self.kind(self.folder, self.certificate, self.cluster.authority, *listen)
         else:
             seen = len(self.process.log)
             self.folder.rename(self.folder.with_name("before"))

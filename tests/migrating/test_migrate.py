@@ -162,6 +162,18 @@ def test_what_is_written_is_the_new_configuration_the_old_webhooks_and_values(tm
     assert "kube-system is no longer checked by" in notes
 
 
+def test_webhooks_with_side_effects_have_no_candidate(tmp_path: Path) -> None:
+    """As Kyverno registers its mutating ones: the gateway refuses candidates of such webhooks."""
+    registered = [{**one, "webhooks": [dict(hook) for hook in one["webhooks"]]} for one in GATEKEEPER]
+    registered[0]["webhooks"][0]["sideEffects"] = "NoneOnDryRun"
+    put(tmp_path / "in" / "all.yaml", template("Good"), constraint("Good", "a"), *registered)
+    report = migrate(tmp_path / "in", "--output", tmp_path / "out")
+    tried = load([tmp_path / "out" / "candidates"])
+    assert [one.name for one in tried.webhooks if one.rollout] == ["validation.gatekeeper.sh"]
+    notes = "\n".join(note for one in report["engines"] for note in one["notes"])
+    assert "mutation.gatekeeper.sh has no candidate: its sideEffects are NoneOnDryRun, and" in notes
+
+
 def test_the_chart_accepts_the_values(tmp_path: Path) -> None:
     rego = template("Bad", engine="Rego"), constraint("Bad", "b"), MUTATOR
     put(tmp_path / "in" / "all.yaml", *documents(), PATTERN, *rego)
@@ -235,7 +247,10 @@ def test_a_cluster_is_moved_like_files_and_nothing_in_it_changes(server: ApiServ
     for program, *arguments in lines:
         if program == "admission-gateway":
             build_parser().parse_args(arguments)
-    assert lines[-3][-3:] == ["deployment/kyverno-admission-controller", "--replicas", "3"]
+    assert lines[-4][-3:] == ["deployment/kyverno-admission-controller", "--replicas", "3"]
+    # Before the webhooks with Fail are back, something has to answer them.
+    assert "rollout" in lines[-3]
+    assert "apply" in lines[-2]
     assert {asked for asked, _ in server.requests} <= {"get", "list"}
     one = migrate("--kubeconfig", kubeconfig, "--engine", "gatekeeper", "--output", tmp_path / "one")
     assert [each["engine"] for each in one["engines"]] == ["gatekeeper"]

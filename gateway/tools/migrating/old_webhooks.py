@@ -103,8 +103,8 @@ def _divide(found: OldWebhooks, document: Json, policies: Sequence[str], shared:
             found.notes.append(f"{name} is for objects of {found.engine.title} itself, and is left out")
             continue
         kept.append(entry)
-        if policy in shared:
-            found.notes.append(f"{name} has no candidate: several webhooks share the policies of this phase")
+        if why_not := _no_candidate(entry, policy, shared):
+            found.notes.append(f"{name} has no candidate: {why_not}")
             tried.append(entry)
             continue
         worker = {"pool": found.engine.name, "policy": policy}
@@ -112,6 +112,16 @@ def _divide(found: OldWebhooks, document: Json, policies: Sequence[str], shared:
     if kept:
         found.documents.append({**document, "webhooks": kept})
         found.candidates.append({**document, "webhooks": tried})
+
+
+def _no_candidate(entry: Mapping[str, Any], policy: str, shared: Collection[str]) -> str:
+    """Return why the *entry* has no candidate. Empty if it has one."""
+    if policy in shared:
+        return "several webhooks share the policies of this phase"
+    effects = entry.get("sideEffects")
+    if effects != "None":
+        return f"its sideEffects are {effects}, and the calls of a candidate are additional ones"
+    return ""
 
 
 def texts(documents: Iterable[Json]) -> dict[str, str]:

@@ -132,10 +132,10 @@ class _Steps:
         for moved in self._plan.moved:
             for namespace in self._controllers(moved):
                 replicas = self._plan.replicas.get((namespace, moved.engine.controller), 1)
-                deployment = f"deployment/{moved.engine.controller}"
-                yield self._kubectl(
-                    "--namespace", namespace, "scale", deployment, "--replicas", str(replicas)
-                )
+                place, deployment = ("--namespace", namespace), f"deployment/{moved.engine.controller}"
+                yield self._kubectl(*place, "scale", deployment, "--replicas", str(replicas))
+                # Webhooks with Fail refuse every request until something answers.
+                yield self._kubectl(*place, "rollout", "status", deployment)
         if self._plan.has_old:
             yield self._kubectl("apply", "--filename", str(self._folder / parts.REGISTERED))
         yield self._gateway("manifests", "--delete")
