@@ -1,7 +1,8 @@
 """Builds images from the Dockerfiles, without a daemon, a registry or the packages' index.
 
 buildah builds them. The base image is made by mmdebstrap from Debian's packages, once. The wheels are
-downloaded by the pip of this environment, and the build gets them in a folder.
+downloaded by the pip of this environment, and the build gets them in a folder. Images in Go are built by the
+toolchain of this machine, with its module cache.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ RELEASE: Final = "bookworm"
 PYTHON: Final = (3, 11)
 PACKAGES: Final = ("ca-certificates", "libstdc++6", "python3", "python3-venv")
 BASE: Final = "python-base"
+GO_BASE: Final = "go-base"
+_GO_FOLDERS: Final = {"GOROOT": "/usr/local/go", "GOMODCACHE": "/go/pkg/mod", "GOCACHE": "/go/cache"}
+"""Where the build finds the folders that ``go env`` names here."""
 
 
 def missing() -> str:
@@ -88,7 +92,32 @@ class Store:
         run(sys.executable, "-m", "pip", "download", *options, *(f"--requirement={file}" for file in lists))
         (folder / "pip.conf").write_text("[global]\nno-index = true\nfind-links = /wheels\n")
 
-    def build(self, dockerfile: str, name: str) -> Image:
+    def go_base(self) -> None:
+        """Make the base of images in Go, without a toolchain, which the build gets as a folder."""
+        container = self._buildah("from", f"localhost/{BASE}:latest").strip()
+        environment = {
+            **_GO_FOLDERS,
+            "GOPROXY": "off",
+            "GOFLAGS": "-mod=readonly -p=2",
+            "GOTOOLCHAIN": "local",
+            "PATH": "/usr/local/go/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
+        }
+        settings = [f"--env={name}={value}" for name, value in environment.items()]
+        self._buildah("config", *settings, container)
+        self._buildah("commit", "--quiet", "--rm", container, GO_BASE)
+
+    def build_go(self, worker: str) -> Image:
+        """Build ``engine.Dockerfile`` for *worker*, and return the image with its files unpacked."""
+        found = run("go", "env", *_GO_FOLDERS).split()
+        mounts = zip(found, _GO_FOLDERS.values(), strict=True)
+        return self.build(
+            "engine.Dockerfile",
+            f"{worker}-worker",
+            *("--build-arg", f"GO_IMAGE=localhost/{GO_BASE}:latest", "--build-arg", f"WORKER={worker}"),
+            *(f"--volume={here}:{there}" for here, there in mounts),
+        )
+
+    def build(self, dockerfile: str, name: str, *options: str) -> Image:
         """Build *dockerfile* of ``deploy/`` as *name*, and return the image with its files unpacked."""
         self._buildah(
             *("build", "--isolation=chroot", "--layers=false", "--pull=never", f"--tag={name}"),
@@ -96,6 +125,7 @@ class Store:
             *("--build-arg", "SOURCE_DATE_EPOCH=1700000000", "--build-arg", "REVISION=abc"),
             f"--volume={self._folder / 'pip.conf'}:/etc/pip.conf:ro",
             f"--volume={self._folder / 'wheels'}:/wheels:ro",
+            *options,
             f"--file={self._context / 'deploy' / dockerfile}",
             self._context,
         )
@@ -110,7 +140,7 @@ class Store:
 
 
 def unpacked(layout: Path, target: Path) -> Image:
-    """Unpack the one layer of the image in *layout* to *target*.
+    """Unpack the layers of the image in *layout* to *target*.
 
     Source: OCI Image Layout Specification.
     """
@@ -120,16 +150,18 @@ def unpacked(layout: Path, target: Path) -> Image:
 
     (found,) = json.loads((layout / "index.json").read_text())["manifests"]
     manifest = json.loads(blob(found).read_text())
-    (layer,) = manifest["layers"]
-    with tarfile.open(blob(layer)) as archive:
-        archive.extractall(target, filter="fully_trusted")
-    return Image(target, json.loads(blob(manifest["config"]).read_text())["config"], layer["size"])
+    for layer in manifest["layers"]:
+        with tarfile.open(blob(layer)) as archive:
+            archive.extractall(target, filter="fully_trusted")
+    packed_bytes = sum(layer["size"] for layer in manifest["layers"])
+    return Image(target, json.loads(blob(manifest["config"]).read_text())["config"], packed_bytes)
 
 
 _START: Final = """
 set -e
 root=$1 mounted=$2; shift 2
 mount --bind "$root" "$root"
+mkdir -p "$root/dev" "$root/proc"
 mount -t tmpfs -o mode=1777 tmpfs "$root/tmp"
 mkdir -p "$root$mounted"
 mount --bind "$mounted" "$root$mounted"
@@ -164,5 +196,6 @@ class Image:
         return [
             *("unshare", "--mount", "--propagation=private", "sh", "-c", _START, "sh"),
             *(str(self.root), str(mounted)),
-            *(*self.config["Env"], *chroot, *self.config["Entrypoint"], *(arguments or self.config["Cmd"])),
+            *(*self.config.get("Env", ()), *chroot, *self.config["Entrypoint"]),
+            *(arguments or self.config["Cmd"]),
         ]

@@ -16,6 +16,8 @@ import pytest
 from gateway import __version__
 from tests.images.builder import Image, Store, missing
 from tests.kit import PATIENCE_S, REVIEWS, ROOT, GatewayProcess, Process, pool_document
+from tests.languages.toolchains import missing as missing_tools
+from tests.languages.toolchains import named
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,6 +45,24 @@ webhooks:
 """
 
 
+TEMPLATE = """
+apiVersion: templates.gatekeeper.sh/v1
+kind: ConstraintTemplate
+metadata: {name: teamlabel}
+spec:
+  crd: {spec: {names: {kind: TeamLabel}}}
+  targets:
+    - target: admission.k8s.gatekeeper.sh
+      rego: |
+        package teamlabel
+        violation[{"msg": "no team"}] { not input.review.object.metadata.labels.team }
+---
+apiVersion: constraints.gatekeeper.sh/v1beta1
+kind: TeamLabel
+metadata: {name: team}
+"""
+
+
 @pytest.fixture(scope="session")
 def store() -> Iterator[Store]:
     with tempfile.TemporaryDirectory() as folder:
@@ -58,6 +78,14 @@ def gateway_image(store: Store) -> Image:
 @pytest.fixture(scope="session")
 def worker_image(store: Store) -> Image:
     return store.build("worker.Dockerfile", "sample-policies")
+
+
+@pytest.fixture(scope="session")
+def gatekeeper_image(store: Store) -> Image:
+    if lacks := missing_tools(named("gatekeeper")):
+        pytest.skip(lacks)
+    store.go_base()
+    return store.build_go("gatekeeper")
 
 
 @pytest.fixture(params=["gateway_image", "worker_image"])
@@ -205,3 +233,19 @@ def test_the_sbom_lists_what_the_image_contains(image: Image, folder: Path) -> N
     assert {"libc6", "libssl3"} <= packages
     for package in packages:
         assert (image.root / "usr/share/doc" / package / "copyright").exists(), package
+
+
+def test_the_image_of_gatekeepers_worker_serves_a_policy_and_lists_its_modules(
+    processes: ExitStack, folder: Path, gatekeeper_image: Image
+) -> None:
+    root = gatekeeper_image.root
+    assert {path.name for path in root.iterdir()} == {"etc", "licenses", "sbom.cdx.json", "tmp", "worker"}
+    document = json.loads((root / "sbom.cdx.json").read_text())
+    assert document["metadata"]["timestamp"] == "2023-11-14T22:13:20Z"
+    assert all(component["licenses"] for component in document["components"])
+    (folder / "template.yaml").write_text(TEMPLATE)
+    worker = Process(*gatekeeper_image.command(folder, "--listen", "127.0.0.1:0", "--policies", str(folder)))
+    processes.callback(worker.stop)
+    worker.expect(r"serving \d+ policies on 127")
+    worker.signal(15)
+    assert worker.wait() == 0
