@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from tests.docs.pages import DOCS, section
 from tests.e2e.helm_release import OFTEN, Release, ready_since
 from tests.e2e.kubelet.network import NODE_IP, missing
 from tests.e2e.objects import pod
@@ -42,6 +43,7 @@ KIND: Final = "NeedsTeam"
 POLICY: Final = f"{KIND}/team"
 DENIED: Final = "[team] a Pod names its team"
 TRACE: Final = "0af7651916cd43dd8448eb211c80319c"
+COUNTER: Final = "admission_gateway_worker_policy_reviews_total"
 PODS: Final = "/api/v1/namespaces/default/pods?dryRun=All"
 TEMPLATE: Final = {
     "apiVersion": "templates.gatekeeper.sh/v1",
@@ -156,7 +158,8 @@ def test_metrics_of_gateway_and_worker_have_the_denial(release: Release) -> None
         rejected |= samples(release, one, 9090, "admission_gateway_webhook_rejections_total")
         called |= samples(release, one, 9090, "admission_gateway_worker_calls_total")
     for one in workers(release):
-        counted |= samples(release, one, 9091, "admission_gateway_worker_policy_reviews_total")
+        for labels, value in samples(release, one, 9091, COUNTER).items():
+            counted[labels] = counted.get(labels, 0) + value
     assert any('name="team"' in labels and 'code="403"' in labels for labels in rejected), rejected
     assert any('pool="gatekeeper"' in labels and 'code="OK"' in labels for labels in called), called
     assert counted[f'{{outcome="denied",policy="{POLICY}"}}'] > 0
@@ -194,6 +197,26 @@ def test_the_trace_leads_from_the_review_to_the_call_of_the_worker(
     assert call.attributes["admission_gateway.webhook"] == "team"
     assert call.attributes["admission_gateway.policy"] == POLICY
     assert call.attributes["admission_gateway.outcome"] == "Denied"
+
+
+def test_the_commands_of_the_page_show_the_worker_and_its_metrics(release: Release) -> None:
+    page = (DOCS / "engines.md").read_text()
+    check, forward, ask = re.findall(
+        r"```sh\n(.*?)```", section(page, "Check the installation") + section(page, "Watch"), re.DOTALL
+    )
+    checked = release.shell(f"set -e\n{check}")
+    assert checked.returncode == 0, checked
+    assert 'deployment "admission-gateway-gatekeeper" successfully rolled out' in checked.stdout
+    assert re.search(r"worker: serving \d+ policies on", checked.stdout)
+    assert re.search(r"\bteam\b", checked.stdout.partition("serving")[2]), checked.stdout
+    with subprocess.Popen(
+        forward.split(), env=release.environment(), stdout=subprocess.PIPE, text=True
+    ) as forwarding:
+        assert forwarding.stdout is not None
+        assert forwarding.stdout.readline().startswith("Forwarding from 127.0.0.1:9091")
+        asked = release.shell(ask)
+        forwarding.terminate()
+    assert f'policy="{POLICY}"' in asked.stdout
 
 
 def test_the_account_of_the_worker_reads_the_documents_and_no_secrets(release: Release) -> None:
