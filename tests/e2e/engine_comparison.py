@@ -26,7 +26,7 @@ from tests.kit import load_yaml
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from contextlib import ExitStack
     from pathlib import Path
 
@@ -181,25 +181,20 @@ class Gatekeeper(GatekeeperCel):
     validates = False
 
 
-def register(cluster: Cluster, server: Server, folder: Path, wider: Iterable[str] = ()) -> None:
-    """Register Gatekeeper as its manifest does, but with Fail, and with the time that a busy machine needs.
+def registrations(wider: Iterable[str] = ()) -> Iterator[Json]:
+    """Yield Gatekeeper's registrations by its manifest, with Fail and the time that a busy machine needs.
 
     In the namespaces *wider* it is called for DELETE and CONNECT too, which is an option of its chart.
-    Certificates are somewhere in *folder*.
     """
     program = obtain_peer(Gatekeeper.program)
     assert program is not None
-    cluster.add_service(SERVICE)
     for document in load_yaml((program / "manifest_staging/deploy/gatekeeper.yaml").read_text()):
         if not document or not document["kind"].endswith("WebhookConfiguration"):
             continue
         # The second validating one protects the label that exempts a namespace.
-        found = document["webhooks"][0]
-        path = found["clientConfig"]["service"]["path"]
-        client = webhook(path, server, folder)["webhooks"][0]["clientConfig"]
-        found |= {"clientConfig": client, "failurePolicy": "Fail", "timeoutSeconds": 30}
+        found = document["webhooks"][0] | {"failurePolicy": "Fail", "timeoutSeconds": 30}
         webhooks = [found]
-        if path == ADMIT:
+        if found["clientConfig"]["service"]["path"] == ADMIT:
             named = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": list(wider)}
             of_wider = {
                 "name": f"wider.{found['name']}",
@@ -207,6 +202,16 @@ def register(cluster: Cluster, server: Server, folder: Path, wider: Iterable[str
                 "namespaceSelector": {"matchExpressions": [named]},
             }
             webhooks.append({**found, **of_wider})
+        yield {**document, "webhooks": webhooks}
+
+
+def register(cluster: Cluster, server: Server, folder: Path, wider: Iterable[str] = ()) -> None:
+    """Register Gatekeeper by :func:`registrations`. Certificates are somewhere in *folder*."""
+    cluster.add_service(SERVICE)
+    for document in registrations(wider):
+        for each in document["webhooks"]:
+            path = each["clientConfig"]["service"]["path"]
+            each["clientConfig"] = webhook(path, server, folder)["webhooks"][0]["clientConfig"]
         plural = document["kind"].lower() + "s"
-        answer = cluster.api.create(f"{REGISTRATIONS}/{plural}", {**document, "webhooks": webhooks})
+        answer = cluster.api.create(f"{REGISTRATIONS}/{plural}", document)
         assert answer.status == 201, answer

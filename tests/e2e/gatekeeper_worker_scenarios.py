@@ -41,6 +41,7 @@ SPACES: Final[dict[str, dict[str, str]]] = {
 DRAWN: Final = 220
 """The number of drawn objects."""
 _ANY: Final = [{"apiGroups": ["*"], "kinds": ["*"]}]
+_INSIDE: Final[Json] = {"kinds": _ANY, "scope": "Namespaced"}
 _POD: Final = [{"apiGroups": [""], "kinds": ["Pod"]}]
 _COMMON: Final = [{"apiGroups": ["", "apps"], "kinds": ["Pod", "ConfigMap", "Deployment"]}]
 _CONFIG_MAP: Final = [{"apiGroups": [""], "kinds": ["ConfigMap"]}]
@@ -463,7 +464,15 @@ def _requests() -> Iterator[Scenario]:
     """Yield scenarios about what constraints see of a request."""
     yield _scenario(
         "shown",
-        [constraint("WorkerShown", match={"kinds": _ANY}, parameters={"a": "b"}, enforcementAction="warn")],
+        [
+            constraint("WorkerShown", match=dict(_INSIDE), parameters={"a": "b"}, enforcementAction="warn"),
+            constraint(
+                "WorkerShown", "new", match={"kinds": _ANY, "name": "shown-new*"}, enforcementAction="warn"
+            ),
+        ],
+        post(namespace("shown-new", a="b")),
+        patch("/api/v1/namespaces/shown-new", {"metadata": {"labels": {"a": None}}}),
+        post(cluster_role("shown-new")),
         post(config_map("map", {"a": "b"}, c="d")),
         post(config_map("map"), dry=True, user=ALICE),
         patch(within("configmaps/map"), {"data": {"c": None}}),
@@ -485,10 +494,9 @@ def _requests() -> Iterator[Scenario]:
             within("services/headless/status"), {"status": {"loadBalancer": {"ingress": [{"ip": "1.2.3.4"}]}}}
         ),
     )
-    here = {"kinds": _ANY, "namespaces": ["shown-wide"]}
     yield _scenario(
         "shown-wide",
-        [constraint("WorkerShown", match=here, parameters={"b": 1}, enforcementAction="warn")],
+        [constraint("WorkerShown", match=dict(_INSIDE), parameters={"b": 1}, enforcementAction="warn")],
         post(pod()),
         post(config_map()),
         delete(within("configmaps/settings?dryRun=All")),

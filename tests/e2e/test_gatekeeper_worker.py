@@ -20,7 +20,16 @@ from loadtest.peers.programs import build
 from tests.e2e import charts
 from tests.e2e.binaries import VERSIONS, obtain
 from tests.e2e.cluster import NAMESPACE, Cluster
-from tests.e2e.engine_comparison import Gatekeeper, Outcomes, Running, assert_equal, bed, register, taken
+from tests.e2e.engine_comparison import (
+    Gatekeeper,
+    Outcomes,
+    Running,
+    assert_equal,
+    bed,
+    register,
+    registrations,
+    taken,
+)
 from tests.e2e.gatekeeper_worker_scenarios import (
     CANARIES,
     CHANGING,
@@ -69,6 +78,7 @@ ERROR: Final = ("errors", 4)
 """The operation for which the engine has an error."""
 ALL: Final = (*SCENARIOS, *LIVE, CHANGING)
 """In a cluster."""
+NAMED: Final = re.compile(r"^(wider\.)?(validation|mutation)\.gatekeeper\.sh: ")
 STATUSES: Final = "/apis/status.gatekeeper.sh/v1beta1"
 
 
@@ -214,6 +224,26 @@ class WithWorker(Policies):
         return "--policies", str(self.config)
 
 
+class AllAtOnce(WithWorker):
+    """A gateway with Gatekeeper's webhooks, which call the policies of the worker for all documents."""
+
+    def write_configuration(self) -> None:
+        super().write_configuration()
+        # They are for the worker alone.
+        self._documents = self.folder / "documents"
+        self._documents.mkdir()
+        (self.config / "policies.yaml").rename(self._documents / "policies.yaml")
+        for document in registrations(WIDER):
+            policy = "mutation" if document["kind"].startswith("Mutating") else "validation"
+            for each in document["webhooks"]:
+                each["clientConfig"] = {"worker": {"pool": "gatekeeper", "policy": policy}}
+                each["admissionReviewVersions"] = ["v1"]
+            (self.config / f"{policy}.yaml").write_text(yaml.safe_dump(document))
+
+    def _source(self) -> Sequence[str]:
+        return "--policies", str(self._documents)
+
+
 class InCluster(WithWorker):
     """A gateway and the worker that follow the documents in the cluster, as the chart sets them up."""
 
@@ -284,6 +314,25 @@ def test_documents_in_files_decide_as_in_gatekeeper(tmp_path: Path, by_gatekeepe
     assert sum(each.status == 403 for each in drawn) > 50
     assert sum(bool(each.warnings) for each in drawn) > 50
     assert sum("annotations" in each.stored["metadata"] for each in drawn if each.stored is not None) > 50
+
+
+def test_the_policies_for_all_documents_decide_as_the_webhooks_of_gatekeeper(
+    tmp_path: Path, by_gatekeeper: Decided
+) -> None:
+    program = worker()
+    # Warnings of webhooks are cut, other than those of documents, and these are long.
+    scenarios = [each for each in SCENARIOS if not each.name.startswith("shown")]
+    with Cluster(obtain(VERSIONS[0]), tmp_path / "cluster") as cluster:
+        running = Running(cluster, scenarios, CANARIES)
+        prepare(cluster, running)
+        with AllAtOnce(cluster, tmp_path, documents_of(*ALL, *CANARIES), worker=program):
+            found = running.outcomes()
+    # The gateway puts the name of the webhook before the text of its denial.
+    unnamed = {
+        key: replace(seen, denials=tuple(sorted(NAMED.sub("", each) for each in seen.denials)))
+        for key, seen in found.items()
+    }
+    assert_equal(unnamed, {key: by_gatekeeper.outcomes[key] for key in found})
 
 
 def is_equal_or_failed(running: Running, expected: Outcomes) -> bool:
