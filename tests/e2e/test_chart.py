@@ -484,6 +484,22 @@ def test_gateway_and_worker_apply_exceptions_of_the_same_namespaces() -> None:
     assert policies["exceptionNamespaces"] == ["platform", "security"]
 
 
+def test_the_worker_of_an_engine_may_be_a_pool_elsewhere_that_has_tls(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "engines.md").read_text()
+    (example,) = (
+        text for text in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if text.startswith("pools:")
+    )
+    values = tmp_path / "values.yaml"
+    values.write_text(example)
+    (tmp_path / "config").mkdir()
+    folder = write_config_map(tmp_path / "config", only("ConfigMap", NAME, f"--values={values}"))
+    settings = yaml.safe_load((folder / "gateway.yaml").read_text())
+    (name,) = yaml.safe_load(example)["pools"]
+    assert settings["policies"]["engines"] == {"gatekeeper": {"pool": name}}
+    done = run_command("check", "--config", folder, "--allow-empty")
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_worker_of_an_engine_starts_and_reaches_nothing_more_without_roles_and_ports() -> None:
     arguments = (ENGINES, "--set=rbac.create=false,networkPolicy.externalPorts=null")
     name = f"{NAME}-gatekeeper"
