@@ -122,11 +122,14 @@ impl Cluster {
                 Value::Array(found) => found,
                 _ => return Err("the API server answers no list".to_owned()),
             };
-            for mut object in found {
+            for object in found {
+                let Value::Object(mut object) = object else {
+                    return Err("the API server answers a list with an item that is no object".to_owned());
+                };
                 // Items of a list do not have them.
-                object["apiVersion"] = wanted.api_version.as_str().into();
-                object["kind"] = wanted.kind.as_str().into();
-                let object = masked(&trimmed(object), wanted);
+                object.insert("apiVersion".to_owned(), wanted.api_version.as_str().into());
+                object.insert("kind".to_owned(), wanted.kind.as_str().into());
+                let object = masked(&trimmed(Value::Object(object)), wanted);
                 bytes += object.to_string().len();
                 items.push(object);
             }
@@ -230,7 +233,7 @@ fn escaped(text: &str) -> String {
 
 /// The object without what Kubewarden leaves out, too.
 fn trimmed(mut object: Value) -> Value {
-    if let Some(metadata) = object["metadata"].as_object_mut() {
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");
         if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
             annotations.remove("kubectl.kubernetes.io/last-applied-configuration");

@@ -175,8 +175,12 @@ fn answer(found: Result<ureq::http::Response<Body>, ureq::Error>, limit: usize) 
     })?;
     let json = serde_json::from_slice::<Value>(&body);
     if (200..300).contains(&status) {
-        return json
-            .map_err(|error| Refusal { status: 0, text: format!("the API server's answer: {error}") });
+        let problem = match json {
+            Ok(found @ Value::Object(_)) => return Ok(found),
+            Ok(_) => "found no object".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        return Err(Refusal { status: 0, text: format!("the API server's answer: {problem}") });
     }
     let reason = json.ok().and_then(|one| one["message"].as_str().map(str::to_owned)).unwrap_or_default();
     let reason: String = reason.chars().take(MAX_REASON).collect();

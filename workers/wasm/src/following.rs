@@ -143,9 +143,8 @@ impl Following {
             if read.map_err(|error| broken(error.to_string()))? == 0 {
                 return Ok(());
             }
-            let mut event: Value =
-                serde_json::from_slice(&line).map_err(|error| broken(error.to_string()))?;
-            let object = event["object"].take();
+            let event: Value = serde_json::from_slice(&line).map_err(|error| broken(error.to_string()))?;
+            let object = event["object"].clone();
             match event["type"].as_str() {
                 Some("ADDED" | "MODIFIED") => {
                     let (name, object) = named(object, kind);

@@ -139,6 +139,32 @@ fn what_cannot_be_read_is_told_and_asked_again() {
 }
 
 #[test]
+fn answers_that_are_none_are_told() {
+    for (body, told) in [
+        (json!([]), "found no object"),
+        (json!({}), "the API server answers no list"),
+        (json!({"items": [1]}), "a list with an item that is no object"),
+        (json!({"items": 1}), "the API server answers no list"),
+    ] {
+        let api = Api::new(move |request| match request.line.as_str() {
+            "GET /api/v1" => discovery(&KINDS),
+            _ => Reply::Json(200, body.clone()),
+        });
+        let found = Cluster::new(connection(&api)).list(&wanted(json!({})), None, soon()).expect_err(told);
+        assert!(found.contains(told), "{found}");
+    }
+    let api = Api::new(|_| Reply::Json(200, json!({"metadata": 1, "resources": [1, {"kind": "ConfigMap"}]})));
+    let found = Cluster::new(connection(&api)).list(&wanted(json!({})), None, soon()).expect_err("no kind");
+    assert!(found.starts_with("Cannot find resource v1/ConfigMap"), "{found}");
+    let api = Api::new(|request| match request.line.as_str() {
+        "GET /api/v1" => discovery(&KINDS),
+        _ => Reply::Json(200, json!({"metadata": [], "kind": 1})),
+    });
+    let one = wanted(json!({"name": "c", "namespace": "a"}));
+    assert!(Cluster::new(connection(&api)).get(&one, soon()).is_ok());
+}
+
+#[test]
 fn an_api_server_that_does_not_answer_costs_the_time_of_the_evaluation() {
     let api = Api::new(|_| Reply::Silence);
     let cluster = Arc::new(Cluster::new(connection(&api)));
@@ -254,8 +280,11 @@ fn policies_of_a_cluster_are_followed_and_a_bad_one_costs_no_other() {
     wait(2);
     send.send(json!({"type": "DELETED", "object": document("good", json!({}))})).expect("a watch");
     wait(1);
-    // The version has gone: it lists anew.
-    send.send(json!({"type": "ERROR", "object": {"code": 410, "message": "too old"}})).expect("a watch");
+    for odd in [json!(3), json!({"type": "ADDED", "object": "x"}), json!({"object": []})] {
+        // After the first, the watch has ended.
+        let _ = send.send(odd);
+    }
+    // It lists anew.
     wait(1);
     let lists = "GET /apis/policies.kubewarden.io/v1/clusteradmissionpolicies";
     assert!(api.lines().iter().filter(|line| *line == lists).count() >= 2);
