@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"admission-gateway.io/worker"
@@ -10,6 +11,7 @@ import (
 	"github.com/kyverno/kyverno/ext/wildcard"
 	engineapi "github.com/kyverno/kyverno/pkg/engine/api"
 	engineutils "github.com/kyverno/kyverno/pkg/utils/engine"
+	kubeutils "github.com/kyverno/kyverno/pkg/utils/kube"
 	webhookutils "github.com/kyverno/kyverno/pkg/webhooks/utils"
 	"gomodules.xyz/jsonpatch/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -97,6 +99,10 @@ func (s *state) evaluation(one *served, evaluate func(context.Context, *worker.R
 	}
 }
 
+// failurePolicies are those of Kyverno's webhooks, in the order in which it registers them (kyverno:pkg/controllers/webhook): each has the
+// policies with this failurePolicy.
+var failurePolicies = []kyvernov1.FailurePolicyType{kyvernov1.Ignore, kyvernov1.Fail}
+
 // validateAll evaluates all validate rules, as Kyverno's webhooks do (kyverno:pkg/webhooks/resource/validation/validation.go):
 // those that enforce in this Namespace may deny, and those that do not may warn.
 func (s *state) validateAll(ctx context.Context, review *worker.Review) error {
@@ -106,51 +112,66 @@ func (s *state) validateAll(ctx context.Context, review *worker.Review) error {
 			return refused(fmt.Sprintf("failed to create policy context: %v", err))
 		}
 		ctx = asked.withNamespace(ctx)
-		failurePolicy := kyvernov1.Ignore
-		var enforced, audited []engineapi.EngineResponse
+		enforced := make(map[kyvernov1.FailurePolicyType][]engineapi.EngineResponse)
+		warns := make(map[kyvernov1.FailurePolicyType][]engineapi.EngineResponse)
+		var found []string
 		for _, policy := range s.policies {
 			if !isOf(policy, asked) || !policy.GetSpec().HasValidate() {
 				continue
 			}
+			of := policy.GetSpec().GetFailurePolicy(ctx)
 			denies, reports := divide(policy, asked)
 			if denies != nil {
-				if policy.GetSpec().GetFailurePolicy(ctx) == kyvernov1.Fail {
-					failurePolicy = kyvernov1.Fail
-				}
-				enforced = append(enforced, s.engine.Validate(ctx, made.with(denies)))
+				response := s.engine.Validate(ctx, made.with(denies))
+				enforced[of] = append(enforced[of], response)
+				found = append(found, violations(response)...)
 			}
 			if reports != nil {
-				audited = append(audited, s.engine.Validate(ctx, made.with(reports)))
+				response := s.engine.Validate(ctx, made.with(reports))
+				if emitsWarnings(response) {
+					warns[of] = append(warns[of], response)
+				}
+				found = append(found, violations(response)...)
 			}
 			if err := context.Cause(ctx); err != nil {
 				return err
 			}
 		}
-		for _, each := range enforced {
-			if engineutils.BlockRequest(each, failurePolicy) {
-				return blocked(enforced)
+		var denied []engineapi.EngineResponse
+		for _, of := range failurePolicies {
+			if slices.ContainsFunc(enforced[of], func(each engineapi.EngineResponse) bool { return engineutils.BlockRequest(each, of) }) {
+				denied = append(denied, enforced[of]...)
+			} else {
+				tell(review, webhookutils.GetWarningMessages(slices.Concat(enforced[of], warns[of])))
 			}
 		}
-		warns := enforced
-		var found []string
-		for _, each := range enforced {
-			found = append(found, violations(each)...)
+		if denied != nil {
+			return blocked(denied)
 		}
-		for _, each := range audited {
-			found = append(found, violations(each)...)
-			if emitsWarnings(each) {
-				warns = append(warns, each)
-			}
-		}
-		tell(review, webhookutils.GetWarningMessages(warns))
 		note(review, found)
 		return nil
 	})(ctx, review)
 }
 
-// isOf reports whether a policy is of the Namespace of the request.
+// isOf reports whether Kyverno's webhooks evaluate a policy for the request: one of its Namespace. The engine takes
+// ephemeral containers for each rule about Pods, and the webhooks only for those without a subresource (kyverno:pkg/policycache/store.go).
 func isOf(policy kyvernov1.PolicyInterface, asked *request) bool {
-	return !policy.IsNamespaced() || policy.GetNamespace() == asked.admission.Namespace
+	if policy.IsNamespaced() && policy.GetNamespace() != asked.admission.Namespace {
+		return false
+	}
+	if asked.admission.SubResource != "ephemeralcontainers" {
+		return true
+	}
+	for _, rule := range policy.GetSpec().Rules {
+		for _, text := range rule.MatchResources.GetKinds() {
+			_, _, kind, subresource := kubeutils.ParseKindSelector(text)
+			isPod := subresource == "" && wildcard.Match(kind, "Pod")
+			if isPod || wildcard.Match(subresource, asked.admission.SubResource) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // divide returns the policy with its rules that enforce in the Namespace of the request, and with those that do not
@@ -266,41 +287,45 @@ func (s *state) mutateAll(ctx context.Context, review *worker.Review) error {
 			return refused(err.Error())
 		}
 		ctx = asked.withNamespace(ctx)
-		failurePolicy := kyvernov1.Ignore
 		var patches []jsonpatch.JsonPatchOperation
 		var responses []engineapi.EngineResponse
-		for _, policy := range s.policies {
-			if !isOf(policy, asked) || !policy.GetSpec().HasMutateStandard() {
-				continue
+		for _, of := range failurePolicies {
+			for _, policy := range s.policies {
+				if !isOf(policy, asked) || !policy.GetSpec().HasMutateStandard() || policy.GetSpec().GetFailurePolicy(ctx) != of {
+					continue
+				}
+				current := made.with(policy)
+				response := s.mutated(ctx, current)
+				if err := context.Cause(ctx); err != nil {
+					return err
+				}
+				responses = append(responses, response)
+				switch {
+				case response.IsSuccessful():
+					patches = append(patches, response.GetPatches()...)
+				case engineutils.BlockRequest(response, of):
+					return refused(fmt.Sprintf("mutation policy %s error: failed to apply policy %s rules %v",
+						policy.GetName(), policy.GetName(), response.GetFailedRulesWithErrors()))
+				default:
+					// The object after an error is empty, so that at Kyverno the policies that come later, by chance, have no effect.
+					continue
+				}
+				made.newResource = response.PatchedResource
+				if err := made.JSONContext().AddResource(response.PatchedResource.Object); err != nil {
+					return err
+				}
 			}
-			if policy.GetSpec().GetFailurePolicy(ctx) == kyvernov1.Fail {
-				failurePolicy = kyvernov1.Fail
-			}
-			current := made.with(policy)
-			response := s.mutated(ctx, current)
-			if err := context.Cause(ctx); err != nil {
-				return err
-			}
-			switch {
-			case response.IsSuccessful():
-				patches = append(patches, response.GetPatches()...)
-			case engineutils.BlockRequest(response, failurePolicy):
-				return refused(fmt.Sprintf("mutation policy %s error: failed to apply policy %s rules %v",
-					policy.GetName(), policy.GetName(), response.GetFailedRulesWithErrors()))
-			}
-			made.newResource = response.PatchedResource
-			if err := made.JSONContext().AddResource(response.PatchedResource.Object); err != nil {
-				return err
-			}
-			responses = append(responses, response)
 		}
 		tell(review, webhookutils.GetWarningMessages(warned(responses...)))
 		return patch(review, patches)
 	})(ctx, review)
 }
 
-// patch sets the operations that change the object.
+// patch sets the operations that change the object. Without any, there may be no object.
 func patch(review *worker.Review, operations []jsonpatch.JsonPatchOperation) error {
+	if len(operations) == 0 {
+		return nil
+	}
 	made := make([]worker.Operation, len(operations))
 	for index, each := range operations {
 		made[index] = worker.Operation{Op: each.Operation, Path: each.Path, Value: each.Value}

@@ -124,6 +124,30 @@ func TestTheActionDecides(t *testing.T) {
 	}
 }
 
+// A selector of Namespaces in overrides of the policy counts alone: at Kyverno it depends on other policies.
+func TestASelectorOfOverridesCounts(t *testing.T) {
+	s, _ := stateOf(t,
+		rules("labels", "validationFailureActionOverrides: [{action: Enforce, namespaceSelector: {matchLabels: {tier: gold}}}]", needsTeam),
+		"apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {tier: gold}}")
+	for _, policy := range []string{"labels/team", "validation"} {
+		if got := s.called(t, policy, pod("", running), ""); got.code != 400 {
+			t.Errorf("%s: got %+v", policy, got)
+		}
+	}
+}
+
+// A policy that errs and is ignored keeps no other from changing the object.
+func TestAnErrorOfAMutateRuleIsIgnored(t *testing.T) {
+	s, _ := stateOf(t,
+		rules("a", "failurePolicy: Ignore", "name: lost\nmutate: {patchStrategicMerge: {metadata: {labels: {lost: \"{{ request.object.metadata.labels.owner }}\"}}}}"),
+		rules("b", "failurePolicy: Ignore", "name: set\nmutate: {patchStrategicMerge: {metadata: {labels: {team: web}}}}"),
+		rules("c", "failurePolicy: Fail", "name: set\nmutate: {patchStrategicMerge: {metadata: {annotations: {team: \"{{ request.object.metadata.labels.team }}\"}}}}"))
+	got := s.called(t, "mutation", pod("", running), "")
+	if got.err != nil || !strings.Contains(got.patch, `"team":"web"`) || strings.Contains(got.patch, "lost") {
+		t.Errorf("got %+v", got)
+	}
+}
+
 // `validation` denies for rules that enforce, and names those only.
 func TestAllRulesAtOnce(t *testing.T) {
 	s, _ := stateOf(t,
