@@ -58,6 +58,8 @@ func mergePatchesIn(s *state) map[kyvernov1.PolicyInterface]mergePatches {
 		if policy == nil || !policy.GetSpec().HasMutate() {
 			return
 		}
+		// kustomize reads its schemas when it needs them first, which takes too long for a review.
+		shapes.of("v1", "Pod")
 		if found := mergePatchesOf(policy); found != nil {
 			made[policy] = found
 		}
