@@ -88,7 +88,8 @@ class Clustered(Peer):
 
     def create(self, *documents: dict[str, Any]) -> None:
         """Apply *documents*, again and again until their kinds and webhooks are served."""
-        text = yaml.safe_dump_all(documents)
+        # As YAML, PyYAML would write the string `y` as a word that kubectl reads as a boolean.
+        text = "\n---\n".join(map(json.dumps, documents))
 
         def is_applied() -> bool:
             self.kubectl("apply", "--server-side", "-f", "-", stdin=text)

@@ -73,9 +73,7 @@ class KyvernoRunning(Running):
     def make_namespaces(self) -> None:
         """Make them with their labels and objects."""
         for each in self.scenarios:
-            made = [namespace(each), *each.objects]
-            done = self.cluster.kubectl("apply", "--filename=-", stdin=yaml.safe_dump_all(made))
-            assert done.returncode == 0, done.stderr
+            apply(self.cluster, [namespace(each), *each.objects])
 
     def seen(self, scenario: Scenario, operation: Operation) -> Seen:
         """Perform *operation*; the rules that refuse are told apart."""
@@ -190,8 +188,7 @@ def worker_account(cluster: Cluster, folder: Path) -> Path:
         and one["metadata"]["name"] == name
     ]
     assert len(made) == 3, made
-    done = cluster.kubectl("apply", "--filename=-", stdin=yaml.safe_dump_all(made))
-    assert done.returncode == 0, done.stderr
+    apply(cluster, made)
     token = cluster.kubectl("create", "token", name, f"--namespace={NAMESPACE}").stdout.strip()
     kubeconfig = cluster.write_kubeconfig(folder / "worker.kubeconfig", token=token)
 

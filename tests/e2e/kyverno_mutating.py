@@ -219,15 +219,16 @@ def _merges() -> Iterator[WorkerScenario]:
     )
 
 
-def _orders() -> Iterator[WorkerScenario]:
-    def appended(name: str, label: str = "trace", kind: str = "ConfigMap") -> Json:
-        """A rule that sees what rules before it have done."""
-        trace = f"{{{{ request.object.metadata.labels.{label} || 'x' }}}}-{name}"
-        return merge(name, labels_of(**{label: trace}), kind)
+def _appended(name: str, label: str = "trace", kind: str = "ConfigMap") -> Json:
+    """A rule that sees what rules before it have done."""
+    trace = f"{{{{ request.object.metadata.labels.{label} || 'x' }}}}-{name}"
+    return merge(name, labels_of(**{label: trace}), kind)
 
+
+def _orders() -> Iterator[WorkerScenario]:
     yield scenario(
         "order",
-        [policy("chain", *(appended(name) for name in ("b", "a", "c")))],
+        [policy("chain", *(_appended(name) for name in ("b", "a", "c")))],
         post(config_map("a")),
         post(config_map("b", {"trace": "given"}), dry=True),
     )
@@ -288,3 +289,10 @@ def _orders() -> Iterator[WorkerScenario]:
 
 
 MUTATING: Final = (*_merges(), *_orders())
+
+BY_NAME: Final = scenario(
+    "by-name",
+    [policy(name, _appended(name)) for name in ("c", "a", "b")],
+    post(config_map("a"), dry=True),
+)
+"""Policies that see what those before have done: the gateway has them by name, Kyverno in a random order."""

@@ -108,11 +108,15 @@ def scenario(
     )
 
 
+_SCOPELESS: Final = {"Namespace", "ClusterRole"}
+"""Kinds without a namespace: rules for them select by name."""
+
+
 def _confined(match: Json, namespace: str) -> Json:
     return {
         join: [
             {**block, "resources": {"namespaces": [namespace], **block["resources"]}}
-            if "resources" in block
+            if "resources" in block and not _SCOPELESS & set(block["resources"].get("kinds", ()))
             else block
             for block in blocks
         ]

@@ -9,12 +9,13 @@ from typing import Final
 
 from tests.e2e.engine_scenarios import post
 from tests.e2e.kyverno_drawn import RANDOM
+from tests.e2e.kyverno_kinds import KINDS
 from tests.e2e.kyverno_mutating import MUTATING
 from tests.e2e.kyverno_rules import ALWAYS, labels_of, merge, policy, scenario, validate
 from tests.e2e.kyverno_validating import VALIDATING
 from tests.e2e.objects import config_map
 
-SCENARIOS: Final = (*VALIDATING, *MUTATING, *RANDOM)
+SCENARIOS: Final = (*VALIDATING, *KINDS, *MUTATING, *RANDOM)
 CANARIES: Final = (
     scenario(
         "zz-validating",

@@ -30,6 +30,7 @@ from tests.e2e.kyverno_comparison import (
     refusals,
     wait_until_ready,
 )
+from tests.e2e.kyverno_mutating import BY_NAME
 from tests.e2e.kyverno_rules import (
     ALWAYS,
     condition,
@@ -72,33 +73,51 @@ def as_kyverno(tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
         return running.outcomes()
 
 
+def entry_of(resource: str, inside: str) -> Json:
+    """Return a GlobalContextEntry ``maps`` of *resource* in the namespace *inside*."""
+    return {
+        "apiVersion": "kyverno.io/v2",
+        "kind": "GlobalContextEntry",
+        "metadata": {"name": "maps"},
+        "spec": {"kubernetesResource": {"version": "v1", "resource": resource, "namespace": inside}},
+    }
+
+
 def assert_as_kyverno(found: Outcomes, as_kyverno: Outcomes) -> None:
-    """Compare *found* with what users see of Kyverno."""
+    """Compare *found* with what users see of Kyverno, except for what the documentation says."""
     # Kyverno warns of an error under ``Ignore``. The gateway has it in the audit log.
-    ignored = ("errors", 2)
-    expected = as_kyverno[ignored]
-    assert expected.warnings
-    assert_equal(found, {**as_kyverno, ignored: replace(expected, warnings=())})
+    ignored, warned = ("errors", 2), as_kyverno["errors", 2]
+    assert warned.warnings
+    # A rule for another version of the request's kind: Kyverno's webhooks name both versions for other rules.
+    other_version, same_version = ("custom", 4), as_kyverno["custom", 5]
+    assert (as_kyverno[other_version].status, same_version.status) == (201, 400)
+    differences = {ignored: replace(warned, warnings=()), other_version: same_version}
+    assert_equal(found, {**as_kyverno, **differences})
+    stored = found[BY_NAME.name, 0].stored
+    assert stored is not None
+    assert stored["metadata"]["labels"] == {"trace": "x-a-b-c"}
 
 
 def test_rules_decide_in_the_worker_as_in_kyverno(tmp_path: Path, as_kyverno: Outcomes) -> None:
     build_worker()
+    scenarios = (*SCENARIOS, BY_NAME)
     with Cluster(obtain(VERSIONS[0]), tmp_path / "cluster") as cluster:
-        running = KyvernoRunning(cluster, SCENARIOS, CANARIES)
+        running = KyvernoRunning(cluster, scenarios, CANARIES)
         running.make_namespaces()
-        with WithWorker(cluster, tmp_path, (*SCENARIOS, *CANARIES)):
+        with WithWorker(cluster, tmp_path, (*scenarios, *CANARIES)):
             found = running.outcomes()
     assert_as_kyverno(found, as_kyverno)
 
 
 def test_rules_of_the_cluster_decide_as_in_kyverno(tmp_path: Path, as_kyverno: Outcomes) -> None:
     build_worker()
+    scenarios = (*SCENARIOS, BY_NAME)
     with Cluster(obtain(VERSIONS[0]), tmp_path / "cluster") as cluster:
-        running = KyvernoRunning(cluster, SCENARIOS, CANARIES)
+        running = KyvernoRunning(cluster, scenarios, CANARIES)
         running.make_namespaces()
         define(cluster)
-        apply(cluster, documents_of((*SCENARIOS, *CANARIES)))
-        with WithCluster(cluster, tmp_path, (*SCENARIOS, *CANARIES)) as setup:
+        apply(cluster, documents_of((*scenarios, *CANARIES)))
+        with WithCluster(cluster, tmp_path, (*scenarios, *CANARIES)) as setup:
             found = running.outcomes()
             assert "Traceback" not in setup.gateway.log
             assert "panic" not in setup.engine.log
@@ -159,6 +178,29 @@ def test_rules_of_the_cluster_change_and_go_and_read_only_what_the_worker_may(tm
             apply(cluster, [{**read, "data": {"text": "fourth"}}])
             apply(cluster, [calling("configmaps")])
             expect("fourth")
+            asked = {"resourceAttributes": {"resource": "configmaps", "verb": "list"}}
+            review = {
+                "kind": "SelfSubjectAccessReview",
+                "apiVersion": "authorization.k8s.io/v1",
+                "spec": asked,
+            }
+            posted = {
+                "urlPath": "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+                "method": "POST",
+                "data": [{"key": key, "value": value} for key, value in review.items()],
+                "jmesPath": "to_string(status.allowed)",
+            }
+            apply(cluster, [refusing("may: {{ may }}", context=[{"name": "may", "apiCall": posted}])])
+            expect("may: true")
+            shared = {"name": "maps", "globalReference": {"name": "maps", "jmesPath": "[].metadata.name"}}
+            apply(cluster, [entry_of("configmaps", name)])
+            apply(cluster, [refusing("maps: {{ join(',', maps) }}", context=[shared])])
+            expect("maps: read")
+            remove(cluster, refusing(""))
+            eventually(lambda: create().status == 201, "no rule")
+            apply(cluster, [{**read, "metadata": {"name": "second", "namespace": name}}])
+            apply(cluster, [refusing("maps: {{ join(',', maps) }}", context=[shared])])
+            expect("maps: read,second")
             apply(cluster, [calling("secrets")])
             eventually(lambda: "secrets" in create().message, "the rule that reads a Secret")
             (failed,) = refused()
