@@ -139,6 +139,11 @@ def problems_of(read: Callable[[], object]) -> Sequence[Problem]:
     return ()
 
 
+def load_documents_as_json(*found: Json) -> Config:
+    """Load documents that no UTF-8 can have."""
+    return load_text("\n---\n".join(map(json.dumps, found)), "a.json")
+
+
 def told(problems: Sequence[Problem]) -> bool:
     """Whether each problem has a reason and its place."""
     return all(each.message and (each.where or each.field) for each in problems)
@@ -152,6 +157,42 @@ def test_files_are_refused_with_place_and_reason_or_used(
     listed = {"apiVersion": "v1", "kind": "List", "items": [POOL, SETTINGS, *found]}
     (folder / "documents.json").write_text(json.dumps(listed))
     assert told(problems_of(partial(load, [folder])))
+
+
+NATIVE: Final[list[Json]] = [
+    {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingWebhookConfiguration",
+        "metadata": {"name": "w"},
+        "webhooks": [],
+    },
+    {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": "v"},
+        "spec": {"auditAnnotations": [{"key": "k", "valueExpression": "'x'"}]},
+    },
+    {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingAdmissionPolicy",
+        "metadata": {"name": "m"},
+        "spec": {"failurePolicy": "Fail"},
+    },
+    {**POOL, "spec": {"target": "unix:x"}},
+]
+
+
+@pytest.mark.parametrize("index", range(len(documents("bad")) + len(NATIVE)))
+def test_half_of_a_character_is_refused_wherever_it_stands(index: int) -> None:
+    document = copy.deepcopy((documents("bad") + NATIVE)[index])
+    document["metadata"].setdefault("annotations", {"a": "b"})
+    for container, key in places(document):
+        before = container[key]
+        if isinstance(before, dict | list):
+            continue
+        container[key] = "\ud800"
+        assert problems_of(partial(load_documents_as_json, POOL, SETTINGS, document))
+        container[key] = before
 
 
 FILES: Final = Config(

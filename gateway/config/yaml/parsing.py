@@ -85,7 +85,8 @@ class _JsonReader:
         try:
             root = json.loads(text, object_pairs_hook=self._mapping, parse_int=_json_integer)
             document.found += islice(self._problems(root, 1), MAX_PROBLEMS)
-            document.root = root
+            # What reads the document further, to find more problems, need not know of halves of pairs.
+            document.root = _whole(root) if document.found else root
         except json.JSONDecodeError as error:
             line = self._lines_before + error.lineno
             document.found = [("", f"line {line}, column {error.colno}: invalid JSON: {error.msg}")]
@@ -127,6 +128,15 @@ class _JsonReader:
 
 def _json_integer(text: str) -> int | float:
     return int(text) if len(text) <= MAX_DIGITS else math.inf
+
+
+def _whole(value: object) -> object:
+    """Return *value* with U+FFFD for each half of a surrogate pair, which cannot be written as UTF-8."""
+    if isinstance(value, str):
+        return _SURROGATE.sub("\ufffd", value)
+    if isinstance(value, dict):
+        return {_whole(key): _whole(item) for key, item in value.items()}
+    return [_whole(item) for item in value] if isinstance(value, list) else value
 
 
 def _has_surrogate(text: str) -> bool:
