@@ -3,6 +3,7 @@
 //! Source: github.com/kubewarden/policy-server src/{evaluation/evaluation_environment,api/service}.rs,
 //! github.com/kubewarden/policy-evaluator src/admission_response.rs.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use std::time::Instant;
 use admission_gateway_worker::{Cause, Denied, Policy, PolicyError, Result, Review, json};
 use serde::Deserialize;
 use serde_json::Value;
+use serde_json::value::RawValue;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
@@ -165,7 +167,7 @@ impl Ready {
     pub async fn evaluate(self: &Arc<Self>, review: &mut Review) -> Result {
         // Dropped at the deadline: what waits here costs nothing.
         let seat = Arc::clone(&self.seats).acquire_owned().await?;
-        let payload = self.payload(&review.request_json()?);
+        let payload = self.payload(&review.request_json()?)?;
         let (deadline, called) = (review.deadline(), Arc::clone(self));
         let answer = spawn_blocking(move || {
             let _seat = seat;
@@ -176,8 +178,13 @@ impl Ready {
         self.answer(review, action, answer)
     }
 
-    fn payload(&self, request: &[u8]) -> Vec<u8> {
-        [b"{\"request\":", request, b",\"settings\":", self.settings.as_bytes(), b"}"].concat()
+    /// Returns what the module gets. As with Kubewarden, members of the request that are null are absent: its libraries do
+    /// not read all of them as null.
+    fn payload(&self, request: &[u8]) -> serde_json::Result<Vec<u8>> {
+        let mut members: BTreeMap<Cow<'_, str>, &RawValue> = serde_json::from_slice(request)?;
+        members.retain(|_, value| value.get() != "null");
+        let request = serde_json::to_vec(&members)?;
+        Ok([b"{\"request\":", request.as_slice(), b",\"settings\":", self.settings.as_bytes(), b"}"].concat())
     }
 
     /// Turns what the module answered into the answer of the policy.

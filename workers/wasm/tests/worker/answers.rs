@@ -89,5 +89,10 @@ async fn a_module_gets_the_request_and_its_settings() {
         r#"internal server error: the module failed: validate: {{"request":{},"settings":{{"a":[1,2.5]}}}}"#,
         request()
     );
-    assert_eq!(denial(ask(&policy, &request(), None).await.0), Denied::new(text).code(500));
+    assert_eq!(denial(ask(&policy, &request(), None).await.0), Denied::new(&text).code(500));
+    // API servers send what there is not as null, and Kubewarden leaves it out.
+    let mut with_null = request();
+    with_null["oldObject"] = json!(null);
+    with_null["options"] = json!(null);
+    assert_eq!(denial(ask(&policy, &with_null, None).await.0), Denied::new(text).code(500));
 }
