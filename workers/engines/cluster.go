@@ -29,7 +29,10 @@ const (
 	patience  = 2 * time.Second
 	// discoveryInterval is the time between two looks at which kinds the cluster has.
 	discoveryInterval = 10 * time.Second
-	lastApplied       = "kubectl.kubernetes.io/last-applied-configuration"
+	// callsPerSecond and callsAtOnce are bounds of requests: each kind of constraints has a list of its own, and with the
+	// bounds of the library, 5 and 10, the start with 50 of them took 11 s.
+	callsPerSecond, callsAtOnce = 100, 200
+	lastApplied                 = "kubectl.kubernetes.io/last-applied-configuration"
 	// anyKind stands for all kinds of a group.
 	anyKind = "*"
 )
@@ -77,6 +80,7 @@ func (s *Source) newFollower(ctx context.Context, wanted Wanted, apply func([]Ob
 	if err != nil {
 		return nil, fmt.Errorf("the cluster: %w", err)
 	}
+	config.QPS, config.Burst = callsPerSecond, callsAtOnce
 	asks, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("the cluster: %w", err)
