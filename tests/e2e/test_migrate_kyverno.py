@@ -10,6 +10,7 @@ import json
 import subprocess
 import threading
 from contextlib import ExitStack, contextmanager
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -21,7 +22,7 @@ from loadtest.peers.setups import Bed
 from tests.e2e.binaries import VERSIONS, obtain
 from tests.e2e.cluster import Cluster
 from tests.e2e.kubelet.network import missing
-from tests.e2e.load import Load
+from tests.e2e.load import Create, Load
 from tests.e2e.objects import config_map
 from tests.e2e.test_migrate import (
     LABEL,
@@ -217,17 +218,30 @@ def test_kyverno_moves_to_the_gateway_and_back_and_no_create_is_unchecked(tmp_pa
         flow(good, bad)
         gateway.use(out / "config")
         flow(good, bad)
+        began = monotonic()
         run_all(cluster, steps["remove"])
         eventually(lambda: not names(cluster, "kyverno"))
-        flow(good, bad)
+        good.flows()
+        bad.flows()
+        ended = monotonic()
         run_all(cluster, steps["the"])
         assert {"kyverno-resource-validating-webhook-cfg", "kyverno-resource-mutating-webhook-cfg"} <= {
             *names(cluster, "kyverno")
         }
         assert not names(cluster, "admission-gateway")
-        flow(good, bad)
-    assert not good.failures, good.failures[:5]
-    assert not bad.failures, bad.failures[:5]
+        good.flows()
+        bad.flows()
+    for load in (good, bad):
+        others = [one for one in load.failures if not (began < one.sent_at < ended and is_ending(one))]
+        assert not others, others[:5]
+
+
+def is_ending(one: Create) -> bool:
+    """Whether Kyverno did not answer. It removes its webhooks while it ends, and API servers see that later.
+
+    A request at that moment is refused, because the webhooks have Fail.
+    """
+    return one.status == 500 and "failed calling webhook" in one.message and SERVICE in one.message
 
 
 def run_all(cluster: Cluster, commands: list[str]) -> None:
