@@ -86,10 +86,15 @@ def review(*, namespace: str = "shop", name: str = "web") -> bytes:
 
 
 def ready(gateway: GatewayProcess) -> GatewayProcess:
-    """Wait until the gateway's worker serves: compiling the program takes seconds."""
+    """Wait until the gateway's worker is called: compiling the program takes seconds."""
     gateway.expect(r"worker kubewarden: serving \d+ policies")
-    eventually(lambda: gateway.admin("/readyz")[0] == 200)
+    eventually(lambda: is_called(gateway))
     return gateway
+
+
+def is_called(gateway: GatewayProcess) -> bool:
+    """Whether the gateway has reached its worker, so that no policy fails."""
+    return b"failed calling" not in gateway.post("/validate", review())
 
 
 def test_policies_refuse_change_and_warn(tmp_path: Path, start_gateway: StartGateway) -> None:
@@ -188,6 +193,6 @@ def test_what_migrate_writes_runs_as_it_is(
         pool_document("kubewarden", target).removesuffix("---\n")
     )
     gateway = start_gateway(out / "config")
-    eventually(lambda: gateway.admin("/readyz")[0] == 200)
+    eventually(lambda: is_called(gateway))
     refused = gateway.review("/validate", review())
     assert (refused["status"]["code"], refused["status"]["message"]) == (422, "guest: no root")
