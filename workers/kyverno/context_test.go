@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -172,6 +174,36 @@ func TestATurnThatDoesNotComeIsAFailure(t *testing.T) {
 	if err := s.validate(&s.served[0])(ctx, review); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v", err)
 	}
+}
+
+func TestAPolicyThatDoesNotEndLeavesTurnsToOthers(t *testing.T) {
+	s, _ := stateOf(t, rules("labels", enforce, needsTeam))
+	ends := make(chan struct{})
+	var begun atomic.Int32
+	stuck := s.evaluation(nil, func(context.Context, *worker.Review, *request) error {
+		begun.Add(1)
+		<-ends
+		return nil
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	var calls sync.WaitGroup
+	for range 2 * cap(s.turns) {
+		review, err := worker.ParseReview([]byte(pod("", running)), worker.WithPrepared(""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		calls.Go(func() { _ = stuck(ctx, review) })
+	}
+	<-ctx.Done()
+	if got := s.called(t, "labels/team", pod("", running), ""); got.code != 400 {
+		t.Errorf("got %+v", got)
+	}
+	if most := int32(cap(s.turns) / 4); begun.Load() > most {
+		t.Errorf("got %d, expected at most %d", begun.Load(), most)
+	}
+	close(ends)
+	calls.Wait()
 }
 
 func TestAFloodOfMessagesIsCut(t *testing.T) {

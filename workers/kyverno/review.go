@@ -79,6 +79,7 @@ func warned(responses ...engineapi.EngineResponse) []engineapi.EngineResponse {
 
 // evaluation returns the function of a policy: evaluate is called for one call at its turn.
 func (s *state) evaluation(one *served, evaluate func(context.Context, *worker.Review, *request) error) worker.PolicyFunc {
+	own := s.turns.share()
 	return func(ctx context.Context, review *worker.Review) error {
 		if one != nil && one.err != nil {
 			return one.err
@@ -90,11 +91,13 @@ func (s *state) evaluation(one *served, evaluate func(context.Context, *worker.R
 		if webhookutils.ExcludeKyvernoResources(asked.admission.Kind.Kind) {
 			return nil
 		}
-		leave, err := s.turns.enter(ctx)
-		if err != nil {
-			return err
+		for _, each := range []turns{own, s.turns} {
+			leave, err := each.enter(ctx)
+			if err != nil {
+				return err
+			}
+			defer leave()
 		}
-		defer leave()
 		return evaluate(ctx, review, asked)
 	}
 }

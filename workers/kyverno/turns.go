@@ -13,6 +13,9 @@ type turns chan struct{}
 // newTurns returns as many turns as keep the processors busy while some evaluations wait for the API server.
 func newTurns() turns { return make(turns, max(8, 4*runtime.GOMAXPROCS(0))) }
 
+// share returns the turns of one policy: a quarter of all, so that one that does not end leaves the others to other policies.
+func (t turns) share() turns { return make(turns, max(1, cap(t)/4)) }
+
 // enter waits for a turn, which the returned function gives back.
 func (t turns) enter(ctx context.Context) (leave func(), err error) {
 	select {
