@@ -125,7 +125,7 @@ func TestAFunctionThatWouldMakeTooMuchEndsTheEvaluation(t *testing.T) {
 		rules := fmt.Sprintf(`violation[{"msg": %s}] { %s; %s }`, message, doubled(60), sample.rules)
 		s := stateOf(t, regoTemplate("Makes", rules), constraintText("Makes", "much", "{}"))
 		err := withDeadline(t, s, time.Minute)
-		if want := "the evaluation was ended: " + sample.function + " would make more than " + sample.limit; err == nil || err.Error() != want {
+		if want := "admission.k8s.gatekeeper.sh: Rego: the evaluation was ended: " + sample.function + " would make more than " + sample.limit; err == nil || err.Error() != want {
 			t.Errorf("got %v, expected %s", err, want)
 		}
 	}
@@ -198,6 +198,35 @@ func TestFunctionsThatReachOutDoNotCompile(t *testing.T) {
 		_, problems := quietEngine().stateOf(parse(t, regoTemplate("Reaches", fmt.Sprintf(`violation[{"msg": "x"}] { %s }`, expression))))
 		if len(problems) != 1 || !strings.Contains(problems[0].Error(), "undefined function "+name) {
 			t.Errorf("%s: got %v", name, problems)
+		}
+	}
+}
+
+func TestVariablesThatDoubleDoNotCompile(t *testing.T) {
+	double := func(times int, pattern string) string {
+		lines := []string{`v0 := input.review.object`}
+		for index := range times {
+			lines = append(lines, strings.NewReplacer("NEW", fmt.Sprintf("v%d", index+1), "OLD", fmt.Sprintf("v%d", index)).Replace(pattern))
+		}
+		return strings.Join(lines, "\n")
+	}
+	for _, pattern := range []string{
+		"NEW := [OLD, OLD]", `NEW = {"a": OLD, "b": OLD}`, `[_, NEW] := ["x", {[OLD], [[OLD]]}]`, "[OLD, OLD] = NEW",
+	} {
+		for times, expected := range map[int]int{6: 0, 40: 1} {
+			for _, rules := range []string{
+				`violation[{"msg": "x"}] { %s; count(VALUE) == 7 }`,
+				`violation[{"msg": "x", "details": VALUE}] { %s }`,
+				`violation[{"msg": "x"}] { count([VALUE | %s]) == 7 }`,
+				"f(x) = VALUE { %s }\n" + `violation[{"msg": "x"}] { count(f(1)) == 7 }`,
+				"g = 1 { false } else = VALUE { %s }\n" + `violation[{"msg": "x"}] { count(g) == 7 }`,
+			} {
+				rules = strings.ReplaceAll(fmt.Sprintf(rules, double(times, pattern)), "VALUE", fmt.Sprintf("v%d", times))
+				_, problems := quietEngine().stateOf(parse(t, regoTemplate("Doubles", rules)))
+				if len(problems) != expected || expected == 1 && !strings.Contains(problems[0].Error(), "make a value of more than 65536 elements") {
+					t.Errorf("%s: got %v", rules, problems)
+				}
+			}
 		}
 	}
 }

@@ -41,7 +41,7 @@ func compile(codes []templates.Code, capabilities *ast.Capabilities) (*ast.Compi
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", clienterrors.ErrInvalidConstraintTemplate, err)
 		}
-		compiler := ast.NewCompiler().WithCapabilities(capabilities)
+		compiler := ast.NewCompiler().WithCapabilities(capabilities).WithStageAfterID(ast.StageRewriteEquals, sizesStage)
 		if compiler.Compile(modules); compiler.Failed() {
 			return nil, fmt.Errorf("%w: %w", clienterrors.ErrCompile, compiler.Errors)
 		}
