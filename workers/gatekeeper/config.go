@@ -12,6 +12,8 @@ import (
 // configuration is what the Config and the SyncSets say.
 type configuration struct {
 	excluder *process.Excluder
+	// excludes is set if the Config excludes Namespaces.
+	excludes bool
 	// synced are the kinds of a cluster that make the inventory.
 	synced []schema.GroupVersionKind
 }
@@ -50,6 +52,7 @@ func (c *configuration) addConfig(object document) error {
 		return fmt.Errorf("a Config has the name %q", keys.Config.Name)
 	}
 	c.excluder.Add(read.Spec.Match)
+	c.excludes = len(read.Spec.Match) > 0
 	for _, entry := range read.Spec.Sync.SyncOnly {
 		c.synced = append(c.synced, entry.ToGroupVersionKind())
 	}

@@ -126,6 +126,9 @@ func (s *state) newRequest(ctx context.Context, review *worker.Review) *request 
 
 // excludes reports whether a Config excludes the request from the webhook. What cannot be decoded is not excluded.
 func (s *state) excludes(asked *admissionv1.AdmissionRequest) bool {
+	if !s.configured.excludes {
+		return false
+	}
 	raw := asked.Object.Raw
 	if asked.Operation == admissionv1.Delete {
 		raw = asked.OldObject.Raw
