@@ -402,7 +402,7 @@ def test_the_image_of_kubewardens_worker_has_its_program_with_all_that_it_loads(
         assert [*(image / "licenses").glob(f"{name}@*/*")], name
     if os.geteuid() == 0:
         shown = subprocess.run(["chroot", image, "/worker", "--help"], capture_output=True, check=True)
-        assert b"--cluster" in shown.stdout
+        assert b"--policies" in shown.stdout
 
 
 def test_every_image_of_the_manifest_can_be_given_a_digest() -> None:

@@ -1,7 +1,7 @@
 // Command sbom writes what a worker's binary is made of, for its image: sbom.cdx.json, and the licence of each module in
 // licenses/MODULE@VERSION/. Run it in the folder of the worker, with the environment of its build:
 //
-//	go run admission-gateway.io/engines/sbom -version 0.1.0 BINARY FOLDER
+//	go run admission-gateway.io/engines/sbom -version VERSION BINARY FOLDER
 //
 // The modules are those that the linker wrote into the binary, and the licences are in the module cache. The same binary
 // and SOURCE_DATE_EPOCH give the same files. A module without a licence that is known gets a line on standard error.

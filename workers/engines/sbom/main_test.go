@@ -40,7 +40,7 @@ func TestAModuleIsDescribedWithItsLicences(t *testing.T) {
 		}
 	}
 	replaced := &debug.Module{Path: "example.com/a", Version: "v1.0.0", Replace: &debug.Module{Path: "example.com/b", Version: "v2.0.0+incompatible"}}
-	found, err := describeModule(replaced, "0.1.0", from, target)
+	found, err := describeModule(replaced, "9.8.7", from, target)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,8 +61,8 @@ func TestAModuleIsDescribedWithItsLicences(t *testing.T) {
 	if !slices.Equal(names, []string{"License.txt", "NOTICE"}) {
 		t.Errorf("the image has %v", names)
 	}
-	mine, err := describeModule(&debug.Module{Path: "admission-gateway.io/engines", Version: "v0.0.0"}, "0.1.0", from, target)
-	if err != nil || mine.Version != "0.1.0" || mine.Licenses[0].License.ID != "Apache-2.0" {
+	mine, err := describeModule(&debug.Module{Path: "admission-gateway.io/engines", Version: "v0.0.0"}, "9.8.7", from, target)
+	if err != nil || mine.Version != "9.8.7" || mine.Licenses[0].License.ID != "Apache-2.0" {
 		t.Errorf("a module of this repository is %+v, %v", mine, err)
 	}
 }
@@ -73,14 +73,14 @@ func TestAModuleThatTheListDoesNotHaveIsNamed(t *testing.T) {
 		Deps: []*debug.Module{{Path: "example.com/missing", Version: "v1.0.0"}},
 	}
 	packages := []listed{{ImportPath: "example.com/worker", Module: &module{Path: "admission-gateway.io/x"}}}
-	_, err := describe(info, packages, "0.1.0", t.TempDir())
+	_, err := describe(info, packages, "9.8.7", t.TempDir())
 	if err == nil || !strings.Contains(err.Error(), "example.com/missing") {
 		t.Errorf("got %v; want an error that names the module", err)
 	}
 }
 
 func TestAFileThatIsNoProgramIsNamed(t *testing.T) {
-	err := run("main_test.go", t.TempDir(), "0.1.0")
+	err := run("main_test.go", t.TempDir(), "9.8.7")
 	if err == nil || !strings.HasPrefix(err.Error(), "cannot read the modules of main_test.go: ") {
 		t.Errorf("got %v", err)
 	}
