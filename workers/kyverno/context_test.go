@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log"
 	"net/http"
@@ -173,6 +174,27 @@ func TestATurnThatDoesNotComeIsAFailure(t *testing.T) {
 	}
 	if err := s.validate(&s.served[0])(ctx, review); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// All pairs of the containers would take hours.
+func TestTheDeadlineOfTheCallEndsAList(t *testing.T) {
+	const list = "list: request.object.spec.containers"
+	pairs := "[{" + list + ", foreach: [{" + list + ", foreach: [{" + list + ", %s}]}]}]"
+	s, _ := stateOf(t, rules("pairs", enforce,
+		"name: validates\nvalidate: {message: x, foreach: "+fmt.Sprintf(pairs, `deny: {conditions: {any: [{key: "{{ element.name }}", operator: Equals, value: x}]}}`)+"}",
+		"name: mutates\nmutate: {foreach: "+fmt.Sprintf(pairs, `patchStrategicMerge: {metadata: {labels: {"{{ element.name }}": x}}}`)+"}"))
+	object := pod("", `{"containers": [`+strings.TrimSuffix(strings.Repeat(`{"name": "a"},`, 1000), ",")+"]}")
+	for index, policy := range []worker.PolicyFunc{s.validate(&s.served[0]), s.mutate(&s.served[1])} {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		review, err := worker.ParseReview([]byte(object), worker.WithPrepared(""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := policy(ctx, review); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: got %v", s.served[index].name, err)
+		}
+		cancel()
 	}
 }
 

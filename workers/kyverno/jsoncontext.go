@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/csv"
 	"errors"
 	"fmt"
@@ -33,6 +34,8 @@ type jsonContext struct {
 	operation   kyvernov1.AdmissionOperation
 	deferred    enginecontext.DeferredLoaders
 	images      map[string]map[string]imageutils.ImageInfo
+	// until ends with the call that is evaluated: the engine itself does not look at it between the elements of a list.
+	until context.Context
 	// size is that of the context entries, which has a limit.
 	size int64
 }
@@ -43,7 +46,7 @@ var _ enginecontext.Interface = &jsonContext{}
 var anyJSON = jsoniter.ConfigCompatibleWithStandardLibrary
 
 func newJSONContext(members map[string]any) *jsonContext {
-	return &jsonContext{members: members, deferred: enginecontext.NewDeferredLoaders()}
+	return &jsonContext{members: members, deferred: enginecontext.NewDeferredLoaders(), until: context.Background()}
 }
 
 // merge replaces the members on the path by those with the value, which is merged if it is an object.
@@ -182,8 +185,11 @@ func (c *jsonContext) AddNamespace(namespace string) error {
 	return c.merge(namespace, false, "request", "namespace")
 }
 
-// AddElement sets the element of a list.
+// AddElement sets the element of a list. The error of a call that is over ends the list.
 func (c *jsonContext) AddElement(element any, index, nesting int) error {
+	if err := c.until.Err(); err != nil {
+		return err
+	}
 	return c.merge(map[string]any{
 		"element": element, fmt.Sprintf("element%d", nesting): element,
 		"elementIndex": int64(index), fmt.Sprintf("elementIndex%d", nesting): int64(index),
@@ -302,8 +308,11 @@ func (c *jsonContext) reset(drops bool) {
 // sorter is the function that sorts the list that it gets, instead of a copy.
 const sorter = "sort_by"
 
-// Query returns what a JMESPath finds in the variables, which must not be changed.
+// Query returns what a JMESPath finds in the variables, which must not be changed, unless the call is over.
 func (c *jsonContext) Query(query string) (any, error) {
+	if err := c.until.Err(); err != nil {
+		return nil, err
+	}
 	if err := c.deferred.LoadMatching(query, len(c.checkpoints)); err != nil {
 		return nil, err
 	}

@@ -74,20 +74,26 @@ func (r *request) read(s *state, review *worker.Review) error {
 
 // shared returns the context in which the engine validates, which the rules of a request share as in Kyverno's webhooks:
 // to make it takes several times as long as to evaluate a pattern.
-func (r *request) shared(s *state, policies ...kyvernov1.PolicyInterface) (*policyContext, error) {
+func (r *request) shared(ctx context.Context, s *state, policies ...kyvernov1.PolicyInterface) (*policyContext, error) {
 	if s.mocks.isUsed {
-		return r.context(s, policies...)
+		return r.context(ctx, s, policies...)
 	}
-	if err := r.check(policies); r.made != nil || err != nil {
-		return r.made, err
+	if err := r.check(policies); err != nil {
+		return nil, err
 	}
-	var err error
-	r.made, err = r.context(s, policies...)
-	return r.made, err
+	if r.made == nil {
+		made, err := r.context(ctx, s, policies...)
+		if err != nil {
+			return nil, err
+		}
+		r.made = made
+	}
+	r.made.variables.until = ctx
+	return r.made, nil
 }
 
-// context returns the context in which the engine evaluates policies, for one goroutine.
-func (r *request) context(s *state, policies ...kyvernov1.PolicyInterface) (*policyContext, error) {
+// context returns the context in which the engine evaluates policies, for one goroutine, until ctx ends.
+func (r *request) context(ctx context.Context, s *state, policies ...kyvernov1.PolicyInterface) (*policyContext, error) {
 	if r.err != nil {
 		return nil, r.err
 	}
@@ -95,6 +101,7 @@ func (r *request) context(s *state, policies ...kyvernov1.PolicyInterface) (*pol
 	if err != nil {
 		return nil, err
 	}
+	made.variables.until = ctx
 	made.kind = s.topLevel(r)
 	if r.isNamespaced() && r.namespace != nil {
 		made.namespaceLabels = r.namespace.Labels

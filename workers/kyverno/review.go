@@ -21,7 +21,7 @@ import (
 // validate returns the function of a policy of validate rules.
 func (s *state) validate(one *served) worker.PolicyFunc {
 	return s.evaluation(one, func(ctx context.Context, review *worker.Review, asked *request) error {
-		made, err := asked.shared(s, one.policy)
+		made, err := asked.shared(ctx, s, one.policy)
 		if err != nil {
 			return err
 		}
@@ -110,7 +110,7 @@ var failurePolicies = []kyvernov1.FailurePolicyType{kyvernov1.Ignore, kyvernov1.
 // those that enforce in this Namespace may deny, and those that do not may warn.
 func (s *state) validateAll(ctx context.Context, review *worker.Review) error {
 	return s.evaluation(nil, func(ctx context.Context, review *worker.Review, asked *request) error {
-		made, err := asked.context(s, s.policies...)
+		made, err := asked.context(ctx, s, s.policies...)
 		if err != nil {
 			return refused(fmt.Sprintf("failed to create policy context: %v", err))
 		}
@@ -234,7 +234,7 @@ func enforces(policy kyvernov1.PolicyInterface, rule *kyvernov1.Rule, asked *req
 // mutate returns the function of a policy of mutate rules.
 func (s *state) mutate(one *served) worker.PolicyFunc {
 	return s.evaluation(one, func(ctx context.Context, review *worker.Review, asked *request) error {
-		made, err := asked.context(s, one.policy)
+		made, err := asked.context(ctx, s, one.policy)
 		if err != nil {
 			return err
 		}
@@ -285,7 +285,7 @@ func (s *state) mutated(ctx context.Context, made *policyContext) engineapi.Engi
 // sees the object as those before have left it.
 func (s *state) mutateAll(ctx context.Context, review *worker.Review) error {
 	return s.evaluation(nil, func(ctx context.Context, review *worker.Review, asked *request) error {
-		made, err := asked.context(s, s.policies...)
+		made, err := asked.context(ctx, s, s.policies...)
 		if err != nil {
 			return refused(err.Error())
 		}

@@ -6,8 +6,8 @@ import (
 	"runtime"
 )
 
-// turns bounds how many evaluations run. Nothing ends an evaluation: one whose call is over keeps its turn, so that those that do not
-// end cannot pile up.
+// turns bounds how many evaluations run. Nothing ends a pattern or an expression: an evaluation whose call is over keeps its turn, so
+// that those that do not end cannot pile up.
 type turns chan struct{}
 
 // newTurns returns as many turns as keep the processors busy while some evaluations wait for the API server.
