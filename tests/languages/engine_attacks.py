@@ -267,7 +267,8 @@ GATEKEEPER: Final = Engine(
     ],
     attacks=[
         Attack("loops", review("loops", {})),
-        Attack("patterns", review("patterns", {"text": "a" * 50_000})),
+        # It may end in time.
+        Attack("patterns", review("patterns", {"text": "a" * 50_000}), "any"),
         Attack("grows", review("grows", {})),
         Attack("doubles", review("doubles", {})),
         Attack("formats", review("formats", {})),
