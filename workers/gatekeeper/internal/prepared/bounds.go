@@ -43,13 +43,13 @@ func init() {
 		limit   string
 		exceeds exceeds
 	}{
-		{message, text, func(operands []*ast.Term) bool { return isLong(operands...) }},
+		{message, text, isLong},
 		{ast.Concat, text, isLongJoined},
 		{ast.Sprintf, text, isLongFormatted},
-		{ast.InternalTemplateString, text, func(operands []*ast.Term) bool { return isLong(operands...) }},
-		{ast.JSONMarshal, text, func(operands []*ast.Term) bool { return isLong(operands...) }},
-		{ast.JSONMarshalWithOptions, text, func(operands []*ast.Term) bool { return isLong(operands...) }},
-		{ast.YAMLMarshal, text, func(operands []*ast.Term) bool { return isLong(operands...) }},
+		{ast.InternalTemplateString, text, isLong},
+		{ast.JSONMarshal, text, isLong},
+		{ast.JSONMarshalWithOptions, text, isLong},
+		{ast.YAMLMarshal, text, isLong},
 		{ast.Split, elements, func(operands []*ast.Term) bool { return hasMany(operands[0], textOf(operands[1])) }},
 		{ast.JSONUnmarshal, elements, func(operands []*ast.Term) bool { return hasMany(operands[0], ",") }},
 		{ast.YAMLUnmarshal, elements, func(operands []*ast.Term) bool { return hasMany(operands[0], ",") || hasMany(operands[0], "\n") }},
@@ -83,7 +83,7 @@ func hasMany(text *ast.Term, separator string) bool {
 	return strings.Count(textOf(text), separator) > maxElements
 }
 
-func isLong(terms ...*ast.Term) bool {
+func isLong(terms []*ast.Term) bool {
 	left := maxTextBytes
 	for _, term := range terms {
 		left = spend(term, left)
