@@ -56,19 +56,18 @@ class _Kind(NamedTuple):
     """apiVersion and kind of what creates the Pods."""
 
 
-_TEMPLATE: Final = ("spec", "template")
+TEMPLATE: Final = ("spec", "template")
+"""The path of the pod template of a workload, but for a CronJob."""
 _JOB: Final = ("batch/v1", "Job")
 _REPLICA_SET: Final = ("apps/v1", "ReplicaSet")
 _KINDS: Final[Mapping[tuple[str, str], _Kind]] = {
-    ("", "replicationcontrollers"): _Kind(
-        "ReplicationController", _TEMPLATE, ("v1", "ReplicationController")
-    ),
-    ("apps", "daemonsets"): _Kind("DaemonSet", _TEMPLATE, ("apps/v1", "DaemonSet")),
-    ("apps", "deployments"): _Kind("Deployment", _TEMPLATE, _REPLICA_SET),
-    ("apps", "replicasets"): _Kind("ReplicaSet", _TEMPLATE, _REPLICA_SET),
-    ("apps", "statefulsets"): _Kind("StatefulSet", _TEMPLATE, ("apps/v1", "StatefulSet")),
-    ("batch", "cronjobs"): _Kind("CronJob", ("spec", "jobTemplate", *_TEMPLATE), _JOB),
-    ("batch", "jobs"): _Kind("Job", _TEMPLATE, _JOB),
+    ("", "replicationcontrollers"): _Kind("ReplicationController", TEMPLATE, ("v1", "ReplicationController")),
+    ("apps", "daemonsets"): _Kind("DaemonSet", TEMPLATE, ("apps/v1", "DaemonSet")),
+    ("apps", "deployments"): _Kind("Deployment", TEMPLATE, _REPLICA_SET),
+    ("apps", "replicasets"): _Kind("ReplicaSet", TEMPLATE, _REPLICA_SET),
+    ("apps", "statefulsets"): _Kind("StatefulSet", TEMPLATE, ("apps/v1", "StatefulSet")),
+    ("batch", "cronjobs"): _Kind("CronJob", ("spec", "jobTemplate", *TEMPLATE), _JOB),
+    ("batch", "jobs"): _Kind("Job", TEMPLATE, _JOB),
 }
 """By group and resource."""
 RULES: Final = tuple(
@@ -295,9 +294,7 @@ def _pod(kind: _Kind, template: Json, owner: Mapping[str, object], namespace: st
     metadata: Json = {each: of_template[each] for each in _COPIED if of_template.get(each)}
     name = _name_in(owner)
     if name:
-        # A controller appends no dash to the longest name.
-        is_whole = name.endswith("-") or len(name) >= _MAX_NAME_CHARS
-        metadata["generateName"] = name if is_whole else f"{name}-"
+        metadata["generateName"] = name if name.endswith("-") else pod_prefix(name)
     api_version, owner_kind = kind.owner
     uid = owner.get("uid")
     controller: Json = {
@@ -316,6 +313,12 @@ def _pod(kind: _Kind, template: Json, owner: Mapping[str, object], namespace: st
         "metadata": metadata,
         "spec": spec if isinstance(spec, dict) else {},
     }
+
+
+def pod_prefix(name: str) -> str:
+    """Return what the names of the Pods of a workload *name* begin with."""
+    # A controller appends no dash to the longest name.
+    return name if len(name) >= _MAX_NAME_CHARS else f"{name}-"
 
 
 def _name_in(metadata: Mapping[str, object]) -> str:
