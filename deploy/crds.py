@@ -24,6 +24,8 @@ from gateway.config.kinds.worker_pool import WorkerPool
 from gateway.config.merge.custom_resource import PLURALS
 from gateway.config.yaml.documents import GATEWAY_VERSION, PHASES, POLICY
 from gateway.pure.admission_policies.expression_warnings import MAX_WARNING_CHARS, MAX_WARNINGS
+from gateway.server.rollout.store import EVIDENCE, MAX_TEXT, STATE
+from gateway.server.rollout.store import PLURALS as PLAN_PLURALS
 from gateway.tools.registration.yaml_output import to_yaml
 
 if TYPE_CHECKING:
@@ -91,6 +93,24 @@ _KINDS: Final = {
         ("expires", "owner"),
     ),
 }
+_OF_PLANS: Final = {
+    STATE: (
+        "agstate",
+        "The state of a rollout plan of the admission gateway. To change it use `admission-gateway rollout`.",
+        {
+            "webhook": ("Webhook", "The webhook of the plan."),
+            "stage": ("Stage", "The stage in force."),
+            "phase": ("Phase", "Whether the plan progresses."),
+            "reason": ("Reason", "Why it is in this stage and phase."),
+        },
+    ),
+    EVIDENCE: (
+        "agevidence",
+        "What one process of the admission gateway has seen of webhooks with a rollout plan.",
+        {"process": ("Process", "The process that writes it.")},
+    ),
+}
+"""Short name, description, and the fields that kubectl prints, each with its title and meaning."""
 _TITLES: Final = {"policyName": "Policy"}
 """Titles of columns that are not the name of the field."""
 _RESERVED: Final = {
@@ -201,19 +221,56 @@ def definition(kind: str) -> Schema:
         {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
     ]
     schema: Schema = {"description": about.about, "type": "object", "properties": root, **more}
+    scope = "Namespaced" if kind == NAMESPACED else "Cluster"
+    served = {"subresources": {"status": {}}, "additionalPrinterColumns": columns}
+    return _definition(kind, plural, scope, about.short_name, {**served, "schema": schema})
+
+
+def plan_definition(kind: str) -> Schema:
+    """Return the CustomResourceDefinition of *kind*, an object that the gateway writes for rollout plans.
+
+    It has no subresource: nobody else writes it, and it is replaced as a whole.
+    """
+    short_name, about, columns = _OF_PLANS[kind]
+    texts = {name: text(words, maxLength=MAX_TEXT) for name, (_, words) in columns.items()}
+    content: Schema = {
+        **mapping("Written by the gateway."),
+        "properties": texts,
+        "x-kubernetes-preserve-unknown-fields": True,
+    }
+    schema = mapping(
+        about,
+        apiVersion={"type": "string"},
+        kind={"type": "string"},
+        metadata={"type": "object"},
+        status=content,
+    )
+    printed = [
+        *(
+            {"name": title, "type": "string", "jsonPath": f".status.{name}"}
+            for name, (title, _) in columns.items()
+        ),
+        {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+    ]
+    served = {"additionalPrinterColumns": printed, "schema": schema}
+    return _definition(kind, PLAN_PLURALS[kind], "Namespaced", short_name, served)
+
+
+def _definition(kind: str, plural: str, scope: str, short_name: str, served: Schema) -> Schema:
+    schema = served.pop("schema")
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
         "metadata": {"name": f"{plural}.{GROUP}", "labels": {"app.kubernetes.io/name": "admission-gateway"}},
         "spec": {
             "group": GROUP,
-            "scope": "Namespaced" if kind == NAMESPACED else "Cluster",
+            "scope": scope,
             "names": {
                 "kind": kind,
                 "listKind": f"{kind}List",
                 "plural": plural,
                 "singular": kind.lower(),
-                "shortNames": [about.short_name],
+                "shortNames": [short_name],
                 "categories": ["admission-gateway"],
             },
             "versions": [
@@ -221,8 +278,7 @@ def definition(kind: str) -> Schema:
                     "name": VERSION,
                     "served": True,
                     "storage": True,
-                    "subresources": {"status": {}},
-                    "additionalPrinterColumns": columns,
+                    **served,
                     "schema": {"openAPIV3Schema": schema},
                 }
             ],
@@ -232,7 +288,8 @@ def definition(kind: str) -> Schema:
 
 def crds() -> str:
     """Return the content of ``crds.yaml``."""
-    return _HEADER + "---\n".join(to_yaml(definition(kind)) for kind in PLURALS)
+    definitions = [*map(definition, PLURALS), *map(plan_definition, PLAN_PLURALS)]
+    return _HEADER + "---\n".join(map(to_yaml, definitions))
 
 
 if __name__ == "__main__":

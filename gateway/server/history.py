@@ -16,7 +16,6 @@ ordered by a counter and not by their times, since clocks can be set.
 from __future__ import annotations
 
 import os
-import tempfile
 import time
 import zlib
 from contextlib import suppress
@@ -27,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import orjson
 
 from gateway.base.errors import GatewayError
+from gateway.base.private_folder import PrivateFolder, read_small_json
 from gateway.base.text import rfc3339
 from gateway.config.merge.custom_resource import CustomResource
 from gateway.config.yaml.documents import Document
@@ -44,7 +44,6 @@ MAX_BYTES: Final = 8 * 1024 * 1024
 """All kept configurations together, compressed. One of thousands of webhooks takes some 100 KiB."""
 MAX_CONTENT_BYTES: Final = 256 * 1024 * 1024
 """One configuration, decompressed: a file that somebody else made could otherwise fill the memory."""
-_MAX_SMALL_BYTES: Final = 64 * 1024
 _FOLDER: Final = "history"
 _SUFFIX: Final = ".json.gz"
 _GZIP: Final = 16 + zlib.MAX_WBITS
@@ -93,6 +92,7 @@ class History:
     def __init__(self, state: Path) -> None:
         """Use a folder in *state*; neither has to exist yet."""
         self.folder = state / _FOLDER
+        self._private = PrivateFolder(self.folder, HistoryError)
 
     # -- configurations ---------------------------------------------------------------------------
 
@@ -109,7 +109,7 @@ class History:
         Raises:
             HistoryError: it cannot be kept.
         """
-        self._require_folder()
+        self._private.require()
         entries = self.entries()
         kept = [
             {
@@ -140,7 +140,7 @@ class History:
                 f"the configuration has {len(content)} bytes, more than {MAX_BYTES} can be kept"
             )
         self._prune([entry for entry in entries if entry.digest != digest], MAX_BYTES - len(content))
-        self._write(digest + _SUFFIX, content)
+        self._private.write(digest + _SUFFIX, content)
 
     def _prune(self, entries: Sequence[Entry], room: int) -> None:
         """Remove the oldest of *entries* until there is room for one more; never the pinned one."""
@@ -219,17 +219,17 @@ class History:
 
         A folder that another user can write counts as one without a pin, and so does a file without one.
         """
-        if self._why_unusable():
+        if self._private.why_unusable():
             return None
-        match _read_small(self.folder / "pin.json"):
+        match read_small_json(self.folder / "pin.json"):
             case {"digest": str(digest), "since": str(since)}:
                 return Pin(digest[:64], since[:40])
         return None
 
     def set_pin(self, digest: str) -> None:
         """Pin the gateway to the kept configuration with *digest*. Raises HistoryError."""
-        self._require_folder()
-        self._write("pin.json", orjson.dumps({"digest": digest, "since": rfc3339(time.time())}))
+        self._private.require()
+        self._private.write("pin.json", orjson.dumps({"digest": digest, "since": rfc3339(time.time())}))
 
     def release(self) -> None:
         """Remove the pin, if there is one. Raises HistoryError."""
@@ -249,14 +249,16 @@ class History:
 
     def announce(self) -> None:
         """Note that this process is the one to signal after a change of the pin. Raises HistoryError."""
-        self._require_folder()
+        self._private.require()
         for path in self.folder.glob("process-*.json"):
             path.unlink(missing_ok=True)
-        self._write("gateway.json", orjson.dumps({"pid": os.getpid(), "started": _started(os.getpid())}))
+        self._private.write(
+            "gateway.json", orjson.dumps({"pid": os.getpid(), "started": _started(os.getpid())})
+        )
 
     def gateway_pid(self) -> int | None:
         """Return the process id of the running gateway, or None if it does not run here."""
-        match _read_small(self.folder / "gateway.json"):
+        match read_small_json(self.folder / "gateway.json"):
             case {"pid": int(pid), "started": str(started)} if started and _started(pid) == started:
                 return pid
         return None
@@ -266,10 +268,10 @@ class History:
 
         Raises HistoryError.
         """
-        self._require_folder()
+        self._private.require()
         pid, at = os.getpid(), time.monotonic()
         report = {"pid": pid, "started": _started(pid), "at": at, "digest": digest}
-        self._write(
+        self._private.write(
             f"process-{number}.json", orjson.dumps({**report, "pinned": pinned, "problem": problem[:4096]})
         )
 
@@ -277,55 +279,11 @@ class History:
         """Return the reports of the processes that run."""
         found: list[Json] = []
         for path in sorted(self.folder.glob("process-*.json")):
-            report = _read_small(path)
+            report = read_small_json(path)
             match report:
                 case {"pid": int(pid), "started": str(started), "at": float()} if _started(pid) == started:
                     found.append(cast("Json", report))
         return found
-
-    # -- files ------------------------------------------------------------------------------------
-
-    def _why_unusable(self) -> str:
-        """Return why the folder may not be used, or "" if it may."""
-        try:
-            status = self.folder.lstat()
-        except OSError as error:
-            return f"cannot be used: {error.strerror}"
-        if not self.folder.is_dir() or self.folder.is_symlink():
-            return "is not a folder"
-        if status.st_uid not in (os.geteuid(), 0) and os.geteuid() != 0:
-            return "belongs to another user"
-        if status.st_mode & 0o022:
-            return "can be written by other users"
-        return ""
-
-    def _require_folder(self) -> None:
-        try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise HistoryError(f"{self.folder} cannot be made: {error.strerror}") from None
-        if why := self._why_unusable():
-            raise HistoryError(f"{self.folder} {why}")
-
-    def _write(self, name: str, content: bytes) -> None:
-        """Replace the file *name*, readable for the owner of the folder alone."""
-        temporary = ""
-        try:
-            descriptor, temporary = tempfile.mkstemp(prefix=".", dir=self.folder)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            owner = self.folder.stat()
-            if os.geteuid() == 0 and owner.st_uid != 0:
-                # Written by the administrator for a gateway that runs as another user.
-                os.chown(temporary, owner.st_uid, owner.st_gid)
-            Path(temporary).replace(self.folder / name)
-        except OSError as error:
-            if temporary:
-                with suppress(OSError):
-                    Path(temporary).unlink()
-            raise HistoryError(f"{self.folder / name} cannot be written: {error.strerror}") from None
 
 
 def _started(pid: int) -> str:
@@ -336,13 +294,6 @@ def _started(pid: int) -> str:
     with suppress(OSError, IndexError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     return ""
-
-
-def _read_small(path: Path) -> object:
-    """Return the JSON in the file at *path*; None if there is none."""
-    with suppress(OSError, ValueError), path.open("rb") as file:
-        return orjson.loads(file.read(_MAX_SMALL_BYTES))
-    return None
 
 
 def _read_compressed(path: Path) -> Json:

@@ -13,6 +13,7 @@ from deploy.chart_values import CHART, SCHEMA, SET_BY_THE_CHART, VALUES, Value, 
 from deploy.monitoring import ROOT
 from gateway import __version__
 from gateway.config.merge.custom_resource import PLURALS
+from gateway.server.rollout.store import PLURALS as OF_PLANS
 from tests.docs.pages import DOCS, rows, section
 
 if TYPE_CHECKING:
@@ -81,7 +82,9 @@ def test_no_template_reads_the_cluster_or_makes_something_at_random() -> None:
 def test_the_chart_is_that_of_this_version() -> None:
     assert DOCUMENT["version"] == DOCUMENT["appVersion"] == __version__
     annotated = yaml.safe_load(DOCUMENT["annotations"]["artifacthub.io/crds"])
-    assert {(one["kind"], one["name"].partition(".")[0]) for one in annotated} == set(PLURALS.items())
+    assert {(one["kind"], one["name"].partition(".")[0]) for one in annotated} == set(
+        {**PLURALS, **OF_PLANS}.items()
+    )
 
 
 def test_every_scenario_says_what_it_is_for() -> None:

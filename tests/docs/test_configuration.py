@@ -47,7 +47,7 @@ SECTIONS = {
     "Namespace": "Namespace",
 }
 OPTIONAL = (
-    r"kubernetes\.|imageReview\.|tls\.selfManaged\.|authentication\.webhookTokens\.|reports\.|logging\.decisionLog\.file\.|tracing\.|"
+    r"kubernetes\.|imageReview\.|tls\.selfManaged\.|authentication\.webhookTokens\.|reports\.|rolloutPlans\.|logging\.decisionLog\.file\.|tracing\.|"
     r"record\.|webhooks\[\]\.cache\.|spec\.hedge\.|policies\.backends\[\]\.|policies\.engines\.|"
     r"webhooks\[\]\.clientConfig\.(service|caBundleFrom|imageReview|worker\.parametersFrom)\.|webhooks\[\]\.rollout\."
 )

@@ -266,6 +266,10 @@ def test_bindings_may_be_read_if_policies_compare_the_roles_of_users(
         ("customResources.enabled=true", "custom-resources.yaml"),
         ("configuration.reports.events=true", "reports.yaml"),
         ("tls.mode=SelfManaged", "self-managed-tls.yaml"),
+        (
+            "configuration.rolloutPlans.installation=admission-gateway/admission-gateway",
+            "rollout-plans.yaml",
+        ),
     ],
 )
 def test_a_feature_has_the_same_rights_as_in_the_plain_manifests(values: str, file: str) -> None:

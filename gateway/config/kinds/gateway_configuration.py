@@ -35,6 +35,7 @@ from gateway.config.kinds.names import dns_1123_subdomain
 from gateway.config.kinds.policy_settings import PolicySettings
 from gateway.config.kinds.record_settings import RecordSettings
 from gateway.config.kinds.report_settings import ReportSettings
+from gateway.config.kinds.rollout_plan_settings import RolloutPlanSettings
 from gateway.config.kinds.serving_settings import Authentication, PageSettings, ServerTls
 from gateway.config.kinds.tracing_settings import TracingSettings
 from gateway.config.kinds.webhook_users import WebhookUsers, read_webhook_users
@@ -231,6 +232,10 @@ class GatewaySettings(Declared):
         Group(ReportSettings),
         "[Reports](reports.md) of failed webhooks in the cluster; needs `kubernetes`. Absent: none",
     )
+    rollout_plans: RolloutPlanSettings | None = optional(
+        Group(RolloutPlanSettings),
+        "Where the states of rollout plans are kept. Absent: a plan stays in its first stage",
+    )
     tracing: TracingSettings | None = optional(
         Group(TracingSettings),
         "[Traces](tracing.md) by OpenTelemetry. Absent: no spans are made, and a `traceparent` is passed on",
@@ -281,6 +286,10 @@ class GatewaySettings(Declared):
             source.problems.add(f"{source.at('authentication')}.webhookTokens.jwksFrom", message)
         if self.reports is not None and self.kubernetes is None:
             source.problem("reports", "requires kubernetes: the reports are objects of the cluster")
+        plans = self.rollout_plans
+        if plans is not None and plans.installation is not None and self.kubernetes is None:
+            path = f"{source.at('rolloutPlans')}.installation"
+            source.problems.add(path, "requires kubernetes: the states are objects of the cluster")
         found, least = self.max_bytes_in_flight, self.max_request_bytes
         if found < least:
             reason = f"expected at least maxRequestBytes ({least}), which one request can have"

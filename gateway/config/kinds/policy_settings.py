@@ -68,7 +68,8 @@ def _check_kind(text: str) -> str | None:
     return dns_1035_label(text.lower())
 
 
-def _check_installation(text: str) -> str | None:
+def check_installation(text: str) -> str | None:
+    """Return why *text* does not name an installation of the gateway, or None."""
     namespace, slash, name = text.partition("/")
     if slash and dns_1123_label(namespace) is None and dns_1123_label(name) is None:
         return None
@@ -156,7 +157,7 @@ class PolicySettings(Declared):
     )
 
     installation: str | None = optional(
-        Text("NAMESPACE/NAME", check=_check_installation),
+        Text("NAMESPACE/NAME", check=check_installation),
         "Namespace of the gateway, and a name: the owner of [policies in the API "
         "server](policies.md#how-a-policy-moves). Needed for `placement`, and until all policies are back in "
         "the gateway",

@@ -1,0 +1,188 @@
+"""States and evidence as custom resources in the gateway's namespace, for all replicas.
+
+A RolloutState is one plan's state, and a RolloutEvidence what one process has seen. Both are observed by
+watches. A state is replaced with the resourceVersion that was read: the API server answers 409 to whoever is
+late. No Lease is used: it would not keep a paused process from writing.
+
+Source: kubernetes.io/docs/reference/using-api/api-concepts, "Updates to existing resources".
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
+
+import orjson
+
+from gateway.base.errors import ClusterError
+from gateway.config.yaml.documents import GATEWAY_VERSION
+from gateway.server.kubernetes.access import ClusterAccess
+from gateway.server.kubernetes.watch import Kind, Pace, Store, UnreadableError, Watch
+from gateway.server.rollout.store import (
+    EVIDENCE,
+    MAX_BYTES,
+    MAX_EVIDENCE,
+    PLURALS,
+    STATE,
+    Json,
+    Stored,
+    StoreError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Mapping
+
+    from gateway.config.kinds.kubernetes_settings import KubernetesSettings
+
+_GROUP: Final = GATEWAY_VERSION.partition("/")[0]
+_NOT_FOUND, _CONFLICT = 404, 409
+
+
+class ClusterStore:
+    """The store of the gateway *installation*, ``NAMESPACE/NAME``. See ``PlanStore``."""
+
+    def __init__(
+        self,
+        settings: KubernetesSettings,
+        installation: str,
+        changed: Callable[[], None] = lambda: None,
+        pace: Pace | None = None,
+    ) -> None:
+        """*changed* is called after each change that is observed."""
+        self._namespace, _, self._installation = installation.partition("/")
+        self._changed = changed
+        self._access = ClusterAccess(settings)
+        self._stores = {kind: Store(_read, self._on_change) for kind in PLURALS}
+        self._watches = {
+            kind: Watch(self._access, self._kind(kind), store, pace or Pace())
+            for kind, store in self._stores.items()
+        }
+        self._written: dict[str, Stored] = {}
+        """Evidence as it was last written."""
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def states(self) -> Mapping[str, Stored]:
+        """See ``PlanStore``."""
+        return self._own(STATE)
+
+    @property
+    def evidence(self) -> Mapping[str, Stored]:
+        """See ``PlanStore``."""
+        return self._own(EVIDENCE)
+
+    @property
+    def is_synced(self) -> bool:
+        """See ``PlanStore``."""
+        return all(watch.synced.is_set() for watch in self._watches.values())
+
+    @property
+    def fault(self) -> str:
+        """See ``PlanStore``."""
+        for watch in self._watches.values():
+            if not watch.is_connected:
+                return f"{watch.kind.noun}: {watch.last_error}"
+        return ""
+
+    async def start(self) -> None:
+        """See ``PlanStore``."""
+        self._run(*(watch.run() for watch in self._watches.values()))
+
+    async def close(self) -> None:
+        """See ``PlanStore``."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._access.close()
+
+    async def replace(self, name: str, before: Stored | None, document: Json) -> bool:
+        """See ``PlanStore``."""
+        return await self._write(STATE, name, before, document) is not None
+
+    async def put_evidence(self, name: str, document: Json) -> None:
+        """See ``PlanStore``."""
+        # What this process wrote last may not have come by the watch yet.
+        before = self._written.pop(name, None) or self.evidence.get(name)
+        if before is None and len(self.evidence) >= MAX_EVIDENCE:
+            raise StoreError(f"the cluster has the evidence of {MAX_EVIDENCE} processes already")
+        written = await self._write(EVIDENCE, name, before, document)
+        if written is None:
+            raise StoreError(f"the {EVIDENCE} of {name} was changed by another writer")
+        self._written[name] = _read(written)
+
+    async def remove_evidence(self, one: Stored) -> None:
+        """See ``PlanStore``."""
+        options = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"resourceVersion": one.version},
+        }
+        try:
+            async with self._access.api() as api:
+                await api.write("DELETE", self._path(EVIDENCE, one.name), options)
+        except ClusterError as error:
+            if error.status not in (_NOT_FOUND, _CONFLICT):
+                raise StoreError(str(error)) from error
+
+    async def _write(self, kind: str, name: str, before: Stored | None, document: Json) -> Json | None:
+        """Return the object as it was written, or None if it is not *before* any more."""
+        size = len(orjson.dumps(document))
+        if size > MAX_BYTES:
+            raise StoreError(f"the {kind} of {name} would have {size} bytes, expected at most {MAX_BYTES}")
+        metadata = {"name": self._object_name(name), "namespace": self._namespace}
+        body = {"apiVersion": GATEWAY_VERSION, "kind": kind, "metadata": metadata, "status": document}
+        if before is not None:
+            metadata["resourceVersion"] = before.version
+        try:
+            async with self._access.api() as api:
+                if before is None:
+                    return await api.write("POST", self._path(kind), body)
+                return await api.write("PUT", self._path(kind, name), body)
+        except ClusterError as error:
+            if error.status == _CONFLICT or (before is not None and error.status == _NOT_FOUND):
+                return None
+            raise StoreError(str(error)) from error
+
+    def _object_name(self, name: str) -> str:
+        return f"{self._installation}.{name}"
+
+    def _path(self, kind: str, name: str = "") -> str:
+        plural, namespace = PLURALS[kind], quote(self._namespace, safe="")
+        path = f"/apis/{GATEWAY_VERSION}/namespaces/{namespace}/{plural}"
+        return f"{path}/{quote(self._object_name(name), safe='')}" if name else path
+
+    def _own(self, kind: str) -> dict[str, Stored]:
+        """Return the objects of this installation, by name: its prefix is not part of the name."""
+        prefix = self._object_name("")
+        return {
+            one.name.removeprefix(prefix): Stored(one.name.removeprefix(prefix), one.document, one.version)
+            for one in self._stores[kind].by_name.values()
+            if one.name.startswith(prefix)
+        }
+
+    def _kind(self, kind: str) -> Kind:
+        plural = PLURALS[kind]
+        return Kind(
+            self._path(kind),
+            f"{plural}.{_GROUP}",
+            f"{kind}List",
+            f"is there no CustomResourceDefinition {plural}.{_GROUP}? deploy/chart/files/crds.yaml has it",
+        )
+
+    def _on_change(self) -> None:
+        if self.is_synced:
+            self._changed()
+
+    def _run(self, *coroutines: Coroutine[object, object, None]) -> None:
+        self._tasks += map(asyncio.create_task, coroutines)
+
+
+def _read(document: object) -> Stored:
+    match document:
+        case {"metadata": {"name": str(name), "resourceVersion": str(version)}}:
+            match document:
+                case {"status": dict(status)}:
+                    return Stored(name, status, version)
+            return Stored(name, {}, version)
+    raise UnreadableError("an object without a name or a resourceVersion")
