@@ -94,6 +94,7 @@ EXAMPLES = (
     "https://a.example:8443/b",
     "/b",
     "apps/v1",
+    "a.example/b",
     "A",
 )
 BUNDLE = base64.b64encode(trustme.CA().cert_pem.bytes()).decode()

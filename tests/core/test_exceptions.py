@@ -18,6 +18,7 @@ from gateway.pure.core.matching import Selection
 from gateway.pure.core.namespace import Namespace
 from gateway.pure.core.review import decode_in_steps
 from gateway.pure.core.verdict import ALLOWED, Failed, FailureReason
+from gateway.pure.core.workload import repository_of
 from tests.core.build import ANYTHING, add, body, document, labelled, patch, request, resource, webhook
 
 if TYPE_CHECKING:
@@ -76,6 +77,26 @@ def pod(labels: dict[str, str] | None = None, **metadata: Any) -> Json:
 
 
 NOT_A = Selector((Requirement("team", "NotIn", frozenset({"a"})),))
+
+DEPLOYMENT = {"kind": {"group": "apps", "version": "v1", "kind": "Deployment"}, "name": "web"}
+
+
+def owner(kind: str, *names: str) -> tuple[tuple[str, Patterns], ...]:
+    return ((kind, patterns(*names)),)
+
+
+def owned(version: str, kind: str, name: str, digest: str = "", *, controller: bool = True) -> Json:
+    labels = {"pod-template-hash": digest}
+    reference = {"apiVersion": version, "kind": kind, "name": name, "uid": "u", "controller": controller}
+    return pod(labels, name="x", ownerReferences=[{"kind": "A"}, reference])
+
+
+OWNED = owned("apps/v1", "ReplicaSet", "web-5f4d", "5f4d")
+
+
+def running(image: str, **spec: Any) -> Json:
+    return {"metadata": {"name": "x"}, "spec": {"containers": [{"image": image}], **spec}}
+
 
 CASES: dict[str, tuple[dict[str, Any], PolicyException, bool]] = {
     "everything": ({}, exception(), True),
@@ -194,6 +215,99 @@ CASES: dict[str, tuple[dict[str, Any], PolicyException, bool]] = {
         exception(namespace_selector=labelled("team", "a")),
         True,
     ),
+    "the object itself is its owner": (DEPLOYMENT, exception(owners=owner("Deployment.apps", "web")), True),
+    "itself, of any group": (DEPLOYMENT, exception(owners=owner("Deployment", "we*")), True),
+    "itself by another kind": (DEPLOYMENT, exception(owners=owner("ReplicaSet.apps", "web")), False),
+    "owner": ({"object": OWNED}, exception(owners=owner("ReplicaSet.apps", "web-5f4d")), True),
+    "owner of another name": ({"object": OWNED}, exception(owners=owner("ReplicaSet.apps", "web")), False),
+    "owner of the owner": ({"object": OWNED}, exception(owners=owner("Deployment.apps", "web")), True),
+    "owner whose owner is not known": (
+        {"object": owned("apps/v1", "ReplicaSet", "web-5f4d")},
+        exception(owners=owner("Deployment.apps", "web")),
+        False,
+    ),
+    "owner of a scheduled Job": (
+        {"object": owned("batch/v1", "Job", "night-29871360")},
+        exception(owners=owner("CronJob.batch", "night")),
+        True,
+    ),
+    "owner that does not control": (
+        {"object": owned("apps/v1", "ReplicaSet", "web", controller=False)},
+        exception(owners=owner("ReplicaSet.apps", "web")),
+        False,
+    ),
+    "owner added by the update": (
+        {"operation": "UPDATE", "object": OWNED, "oldObject": pod()},
+        exception(owners=owner("Deployment.apps", "web")),
+        False,
+    ),
+    "owner before and after": (
+        {"operation": "UPDATE", "object": OWNED, "oldObject": OWNED},
+        exception(owners=owner("Deployment.apps", "web")),
+        True,
+    ),
+    "owner of a deleted object": (
+        {"operation": "DELETE", "object": None, "oldObject": OWNED},
+        exception(owners=owner("Deployment.apps", "web")),
+        True,
+    ),
+    "generated name of an object that is its owner": (
+        {"object": pod(generateName="web-1-")},
+        exception(owners=owner("Pod", "web-*")),
+        True,
+    ),
+    "image": ({"object": running("nginx:1")}, exception(images=patterns("docker.io/library/nginx")), True),
+    "beginning of an image": (
+        {"object": running("r.example:5000/shop/web@sha256:" + "a" * 64)},
+        exception(images=patterns("r.example:5000/shop/*")),
+        True,
+    ),
+    "image of another repository": (
+        {"object": running("r.example/shop/web2:1")},
+        exception(images=patterns("r.example/shop/web")),
+        False,
+    ),
+    "one of two images": (
+        {"object": running("nginx", initContainers=[{"image": "other"}])},
+        exception(images=patterns("docker.io/library/nginx")),
+        False,
+    ),
+    "ephemeral image": (
+        {"object": running("nginx", ephemeralContainers=[{"image": "other"}])},
+        exception(images=patterns("docker.io/library/nginx")),
+        False,
+    ),
+    "image of a volume": (
+        {"object": running("nginx", volumes=[{"image": {"reference": "other"}}, {"emptyDir": {}}])},
+        exception(images=patterns("docker.io/library/nginx")),
+        False,
+    ),
+    "image that cannot be read": (
+        {"object": running("docker.io/nginx:a:b")},
+        exception(images=patterns("docker.io/*")),
+        False,
+    ),
+    "container without an image": (
+        {"object": running("nginx", initContainers=[{}])},
+        exception(images=patterns("docker.io/*")),
+        False,
+    ),
+    "no image": ({"object": pod()}, exception(images=patterns("docker.io/*")), False),
+    "image of a template": (
+        {**DEPLOYMENT, "object": {"metadata": {}, "spec": {"template": running("nginx")}}},
+        exception(images=patterns("docker.io/library/nginx")),
+        True,
+    ),
+    "image of another kind": (
+        {"kind": {"group": "example.com", "version": "v1", "kind": "Pod"}, "object": running("nginx")},
+        exception(images=patterns("docker.io/library/nginx")),
+        False,
+    ),
+    "image changed by the update": (
+        {"operation": "UPDATE", "object": running("nginx"), "oldObject": running("other")},
+        exception(images=patterns("docker.io/library/nginx")),
+        False,
+    ),
     "before its end": ({}, exception(expires_at=NOW + 0.001), True),
     "at its end": ({}, exception(expires_at=NOW), False),
     "without a clock": ({}, exception(expires_at=math.inf), True),
@@ -217,6 +331,45 @@ def test_a_namespace_selector_reads_the_namespace_and_fails_closed_without_it() 
     assert not is_exempt(request(), one, namespace=None)
     anything_else = exception(namespace_selector=NOT_A)
     assert not is_exempt(request(), anything_else, namespace=None)
+
+
+def test_the_images_that_an_earlier_webhook_sets_count() -> None:
+    hooks = [webhook("b.policies.test"), webhook()]
+    one = exception(images=patterns("docker.io/library/nginx"))
+    for image, exempted in (("nginx", 1), ("other", 0)):
+        evaluation = Evaluation(
+            Selection("mutate", hooks, by_webhook([one])), request(object=running("old")), None
+        )
+        first, _ = evaluation.start()
+        change = {"op": "replace", "path": "/spec/containers/0/image", "value": image}
+        evaluation.receive(first, patch(change))
+        assert len(evaluation.exemptions) == exempted
+
+
+@pytest.mark.parametrize(
+    ("image", "expected"),
+    [
+        ("nginx", "docker.io/library/nginx"),
+        ("nginx:1@sha256:" + "0" * 64, "docker.io/library/nginx"),
+        ("shop/web:1", "docker.io/shop/web"),
+        ("index.docker.io/nginx", "docker.io/library/nginx"),
+        ("localhost/web", "localhost/web"),
+        ("r.example:5000/a/b-c__d.e:v1", "r.example:5000/a/b-c__d.e"),
+        ("[::1]:5000/a", "[::1]:5000/a"),
+        ("", None),
+        ("a//b", None),
+        ("a/../b", None),
+        ("A/b", "A/b"),
+        ("nginx:", None),
+        ("nginx@md5", None),
+        ("nginx ", None),
+        ("r.example/Web", None),
+        ("a" * 5000, None),
+        (None, None),
+    ],
+)
+def test_repositories_are_those_that_a_runtime_pulls_from(image: object, expected: str | None) -> None:
+    assert repository_of(image) == expected
 
 
 def test_without_a_time_only_permanent_exceptions_apply() -> None:

@@ -71,6 +71,8 @@ matches = st.fixed_dictionaries(
         "objectSelector": selectors,
         "users": entries("bot", "system:*", "b*"),
         "groups": entries("admins", "dev*"),
+        "owners": entries("Pod/web-*", "Deployment.apps/web", "ReplicaSet/web-1", "Deployment/*"),
+        "images": entries("docker.io/library/nginx", "r.example/shop/*", "docker.io/*"),
     },
 )
 exceptions = st.builds(
@@ -92,16 +94,27 @@ exceptions = st.builds(
         ["", "", NOW, "2026-06-01T00:00:00.5Z", "2026-06-01T01:59:59+02:00", "2027-01-01T00:00:00Z"]
     ),
 )
+OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-1", "controller": True}
+IMAGES = {
+    "nginx:1": "docker.io/library/nginx",
+    "shop/web": "docker.io/shop/web",
+    "r.example/shop/web:2": "r.example/shop/web",
+}
 objects = st.builds(
-    lambda metadata: {"metadata": metadata},
+    lambda metadata, images: {
+        "metadata": metadata,
+        **({"spec": {"containers": [{"image": one} for one in images]}} if images else {}),
+    },
     st.fixed_dictionaries(
         {},
         optional={
             "name": st.sampled_from(["web", "web-1"]),
             "generateName": st.just("web-"),
             "labels": labels,
+            "ownerReferences": st.just([OWNER]),
         },
     ),
+    st.lists(st.sampled_from(sorted(IMAGES)), max_size=2),
 ) | st.just({"options": 1})
 
 
@@ -148,7 +161,7 @@ def has_condition(selector: Json) -> bool:
     return bool(selector.get("matchLabels") or selector.get("matchExpressions"))
 
 
-def covers(exception: Json, webhook_name: str, review: Json) -> bool:
+def covers(exception: Json, webhook_name: str, review: Json) -> bool:  # noqa: C901 - as the page has them
     """The rules of docs/exceptions.md, one after another."""
     spec = exception["spec"]
     match = spec["match"]
@@ -176,6 +189,10 @@ def covers(exception: Json, webhook_name: str, review: Json) -> bool:
     states = [state for state in (review["object"], review["oldObject"]) if state is not None]
     if "names" in match and not named(match["names"], review):
         return False
+    if "owners" in match and not belongs(match["owners"], review, states):
+        return False
+    if "images" in match and not runs_only(match["images"], kind["kind"], states):
+        return False
     metadata = [state["metadata"].get("labels", {}) for state in states if "metadata" in state]
     selector = match.get("objectSelector", {})
     if has_condition(selector) and not (metadata and all(selects(selector, found) for found in metadata)):
@@ -201,6 +218,25 @@ def named(allowed: list[str], review: Json) -> bool:
         return False
     # Whatever five characters the API server appends.
     return any(all(fnmatch.fnmatchcase(prefix + end, p) for end in ("bcdfg", "56789")) for p in allowed)
+
+
+def runs_only(allowed: list[str], kind: str, states: list[Json]) -> bool:
+    found = [[one["image"] for one in state.get("spec", {}).get("containers", ())] for state in states]
+    if kind != "Pod" or not states or not all(found):
+        return False
+    names = [IMAGES[image] for each in found for image in each]
+    return all(any(fnmatch.fnmatchcase(name, pattern) for pattern in allowed) for name in names)
+
+
+def belongs(owners: list[str], review: Json, states: list[Json]) -> bool:
+    kind = review["kind"]
+    for owner in owners:
+        of_kind, _, name = owner.partition("/")
+        if of_kind in (kind["kind"], f"{kind['kind']}.{kind['group']}") and named([name], review):
+            return True
+    # Of the owners that are drawn, that of objects with an ownerReference.
+    is_owned = ["ownerReferences" in state.get("metadata", {}) for state in states]
+    return bool(states) and all(is_owned) and "ReplicaSet/web-1" in owners
 
 
 def parsed(one: Json) -> PolicyException | None:

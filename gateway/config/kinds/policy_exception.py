@@ -37,6 +37,7 @@ from gateway.config.kinds.validation import Rule, at_least_one
 from gateway.config.yaml.fields import RFC_3339
 from gateway.pure.core.exemptions import Match, Patterns, PolicyException
 from gateway.pure.core.labels import EVERYTHING, Selector
+from gateway.pure.core.workload import repository_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -52,6 +53,16 @@ _MAX_REASON_CHARS: Final = 1024
 _MAX_OWNER_CHARS: Final = 253
 _GROUP: Final = rf"[a-z0-9]([-a-z0-9.]{{0,{SUBDOMAIN_LENGTH - 2}}}[a-z0-9])?"
 _KIND: Final = re.compile(rf"[A-Za-z][A-Za-z0-9]{{0,{LABEL_LENGTH - 1}}}(\.{_GROUP})?")
+
+
+_OWNER: Final = rf"{_KIND.pattern}/([!-)+-.0-~]+[*]?|[*])"
+_REGISTRY: Final = (
+    r"(localhost|[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+|[A-Za-z0-9.-]+:[0-9]{1,5}|\[[0-9A-Fa-f:]+\](:[0-9]{1,5})?)"
+)
+_WORDS: Final = r"[a-z0-9]+((\.|__?|-+)[a-z0-9]+)*"
+_IMAGES: Final = rf"{_REGISTRY}/({_WORDS}(/{_WORDS})*|[a-z0-9._/-]*[*])"
+"""A repository, or the beginning of one: the whole registry at least, because names that only begin like it
+may be of anyone."""
 
 
 def _kind_problem(text: str) -> str | None:
@@ -85,6 +96,17 @@ def _names(words: str, check: Check, pattern: str, most: int = SUBDOMAIN_LENGTH)
     return Texts(words, check, _ENTRIES, minLength=1, maxLength=most, pattern=pattern)
 
 
+def _fits(pattern: str, expected: str) -> Check:
+    """Return a check that an entry fits the *pattern*, of which *expected* has an example."""
+
+    def check(text: str) -> str | None:
+        if len(text) <= _MAX_PATTERN_CHARS and re.fullmatch(pattern, text):
+            return None
+        return f"found {shown(text)}, expected {expected}"
+
+    return check
+
+
 class _Patterns(Type["Patterns | None"]):
     """Names; ``*`` may end an entry. *check* is for the others."""
 
@@ -106,13 +128,15 @@ class _Patterns(Type["Patterns | None"]):
 
     def read(self, source: Fields, name: str, default: Patterns | None) -> Patterns | None:
         entries = self._texts.read(source, name, ())
-        if not entries:
-            return default
-        prefixes = tuple(sorted(text[:-1] for text in entries if text.endswith("*")))
-        return Patterns(frozenset(text for text in entries if not text.endswith("*")), prefixes)
+        return _patterns(entries) if entries else default
 
     def schema(self) -> Schema:
         return self._texts.schema()
+
+
+def _patterns(entries: Iterable[str]) -> Patterns:
+    prefixes = tuple(sorted(text[:-1] for text in entries if text.endswith("*")))
+    return Patterns(frozenset(text for text in entries if not text.endswith("*")), prefixes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +169,48 @@ class _Match(Declared):
         _Patterns(), "Groups, of which the user needs one. `*` may end an entry"
     )
 
+    owners: tuple[str, ...] = declare(
+        _names(
+            "owners",
+            _fits(_OWNER, "KIND/NAME or KIND.GROUP/NAME, such as Deployment.apps/web"),
+            f"^{_OWNER}$",
+            _MAX_PATTERN_CHARS,
+        ),
+        "`KIND/NAME` or `KIND.GROUP/NAME`: objects of this name, and those that [belong to "
+        "them](exceptions.md#owners-and-images). `*` may end an entry. On an update, both the old and the "
+        "new object",
+        default=(),
+    )
+    images: tuple[str, ...] = declare(
+        _names(
+            "repositories",
+            _fits(_IMAGES, "REGISTRY/PATH without tag and digest, such as docker.io/library/nginx"),
+            f"^{_IMAGES}$",
+            _MAX_PATTERN_CHARS,
+        ),
+        "`REGISTRY/PATH` of images, `*` may end an entry. [All images](exceptions.md#owners-and-images) of a "
+        "Pod, or of the template of Pods, have to be in one of them. On an update, of both the old and the "
+        "new object",
+        default=(),
+    )
+
+    def check(self, source: Fields) -> None:
+        """Warn of owners that anyone can write."""
+        if self.owners and self.users is None and self.groups is None:
+            source.problems.warn(
+                source.at("owners"),
+                "anyone who creates an object writes its ownerReferences: add users or groups, such as "
+                "system:serviceaccount:kube-system:replicaset-controller",
+            )
+
     def made(self) -> Match:
         """Return what the requests are matched with."""
+        by_kind: dict[str, list[str]] = {}
+        for owner in self.owners:
+            kind, _, name = owner.partition("/")
+            by_kind.setdefault(kind, []).append(name)
+        # As images are compared: docker.io/nginx is docker.io/library/nginx.
+        images = [text if text.endswith("*") else repository_of(text) or text for text in self.images]
         return Match(
             self.namespaces,
             self.names,
@@ -155,6 +219,8 @@ class _Match(Declared):
             self.groups,
             self.namespace_selector,
             self.object_selector,
+            tuple((kind, _patterns(names)) for kind, names in by_kind.items()) or None,
+            _patterns(images) if images else None,
         )
 
 
@@ -170,6 +236,7 @@ class _ClusterMatch(_Match):
 
     def check(self, source: Fields) -> None:
         """Report selectors without a condition, and warn if a writer of an object chooses the exception."""
+        _Match.check(self, source)
         match = self.made()
         if match == Match():
             if any(map(source.has, _FIELDS)):
@@ -177,15 +244,16 @@ class _ClusterMatch(_Match):
         elif _is_open_to_all(match):
             source.problems.warn(
                 source.path,
-                "anyone can choose the name and the labels of an object: add namespaces, users or groups, "
-                "unless everyone may have the exception",
+                "anyone can choose the name, the labels, the owners and the images of an object: add "
+                "namespaces, users or groups, unless everyone may have the exception",
             )
 
 
 def _is_open_to_all(match: Match) -> bool:
     """Whether the writer of an object decides whether *match*, without a namespace, selects it."""
     is_limited = match.namespaces or match.users or match.groups or not match.namespace_selector.is_empty
-    return not is_limited and (match.names is not None or not match.object_selector.is_empty)
+    is_chosen = match.names is not None or match.owners is not None or match.images is not None
+    return not is_limited and (is_chosen or not match.object_selector.is_empty)
 
 
 class _Limits(Group[_Match]):

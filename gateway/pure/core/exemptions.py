@@ -11,7 +11,8 @@ when the turn of the webhook comes, and before its matchConditions.
    Namespace that is updated. A webhook whose own selector were the opposite is called if that matches either
    of them: no one leaves a policy by the label that the same request adds.
 4. An exception in a namespace covers the objects in it. The Namespace itself is none of them.
-5. An exception applies until ``expires_at``, by the time at which the review began.
+5. ``owners`` and ``images`` have to match the new and the old object, for the same reason.
+6. An exception applies until ``expires_at``, by the time at which the review began.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ from typing import TYPE_CHECKING, Final
 from gateway.pure.core.labels import EVERYTHING, Selector, SelectorIndex
 from gateway.pure.core.namespace import Namespace
 from gateway.pure.core.review import is_namespace, is_namespace_write, labels_of, metadata_of
+from gateway.pure.core.workload import images_of, owners_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from gateway.pure.core.review import AdmissionRequest, Json
     from gateway.pure.core.verdict import Failed
@@ -63,6 +65,10 @@ class Match:
     """One of the user's groups has to match."""
     namespace_selector: Selector = EVERYTHING
     object_selector: Selector = EVERYTHING
+    owners: tuple[tuple[str, Patterns], ...] | None = None
+    """``KIND`` or ``KIND.GROUP``, each with names: of the object itself, or of one that it belongs to."""
+    images: Patterns | None = None
+    """Repositories. Each image of the object's containers has to be in one of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +98,7 @@ class PolicyException:
         return self.expires_at is not None and now >= self.expires_at
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ExemptionInput:
     """A review at the turn of one webhook, as far as exceptions depend on it."""
 
@@ -104,6 +110,39 @@ class ExemptionInput:
     namespace: Namespace | Failed | None
     now: float
     """When the review began, in seconds since 1970."""
+    whole: Callable[[], Json | None]
+    """Returns the present object with all its members; of a large one, it has to be parsed."""
+    _states: list[Json] | None = None
+    _owners: list[list[tuple[tuple[str, str], str]]] | None = None
+    _images: frozenset[str] | None = None
+
+    @property
+    def states(self) -> list[Json]:
+        """The present and the old object, as far as the request has them."""
+        if self._states is None:
+            found = (self.whole(), self.request.old_object)
+            self._states = [one for one in found if one is not None]
+        return self._states
+
+    @property
+    def owners(self) -> list[list[tuple[tuple[str, str], str]]]:
+        """The owners of each state: the two ways to write the kind, and the name."""
+        if self._owners is None:
+            self._owners = [
+                [((kind, f"{kind}.{group}"), name) for group, kind, name in owners_of(state)]
+                for state in self.states
+            ]
+        return self._owners
+
+    @property
+    def images(self) -> frozenset[str]:
+        """The repositories of all images of all states; empty if they are not known."""
+        if self._images is None:
+            group, _, kind = self.request.kind
+            found = [images_of(group, kind, state) for state in self.states]
+            known = [one for one in found if one is not None]
+            self._images = frozenset().union(*known) if len(known) == len(found) else frozenset()
+        return self._images
 
     def name(self) -> str:
         """Return the name of the object; empty if it has none yet."""
@@ -135,6 +174,8 @@ def applies(exception: PolicyException, review: ExemptionInput) -> bool:
         and (match.object_selector.is_empty or _all_match(match.object_selector, review.labels))
         and (match.namespace_selector.is_empty or _namespace_matches(match.namespace_selector, review))
         and (match.groups is None or any(map(match.groups.matches, request.groups)))
+        and (match.owners is None or _owners_match(match.owners, review))
+        and (match.images is None or _images_match(match.images, review))
     )
 
 
@@ -152,6 +193,20 @@ def _names_match(names: Patterns | None, review: ExemptionInput) -> bool:
         return names.matches(name)
     prefix = review.generated_from()
     return prefix is not None and names.matches_every(prefix)
+
+
+def _owners_match(owners: tuple[tuple[str, Patterns], ...], review: ExemptionInput) -> bool:
+    own = review.kinds()
+    if any(kind in own and _names_match(names, review) for kind, names in owners):
+        return True
+    return bool(review.owners) and all(
+        any(kind in kinds and names.matches(name) for kinds, name in state for kind, names in owners)
+        for state in review.owners
+    )
+
+
+def _images_match(images: Patterns, review: ExemptionInput) -> bool:
+    return bool(review.images) and all(map(images.matches, review.images))
 
 
 def _all_match(selector: Selector, labels: Sequence[Mapping[str, str]]) -> bool:

@@ -42,7 +42,9 @@ def mismatch_of(
         if matched is not True and policy is not None and policy.excludes(payload.request):
             return NOT_MATCHED
     if invocation.exceptions is not None:
-        review = ExemptionInput(payload.request, payload.outline, payload.labels, namespace, now)
+        review = ExemptionInput(
+            payload.request, payload.outline, payload.labels, namespace, now, lambda: payload.object
+        )
         exception = invocation.exceptions.find(review)
         if exception is not None:
             return exception
