@@ -1,0 +1,1 @@
+"""Previews of manifests: what admission does with them before they are applied."""
