@@ -25,7 +25,7 @@ SAMPLE: Final = 8
 
 WHOLE_ONLY: Final = (
     *("engine_installation", "gatekeeper_worker", "kubewarden_worker", "kyverno_worker"),
-    *("migrate", "migrate_kyverno", "other_engines"),
+    *("argocd", "migrate", "migrate_kyverno", "other_engines"),
 )
 """Files that only the whole run has: their programs take many minutes to build."""
 MAIN: Final[dict[str, tuple[str, ...]]] = {
