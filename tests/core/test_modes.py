@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -158,3 +159,24 @@ def test_a_selection_fails_open_where_no_failure_can_reject() -> None:
         (Rollout("Shadow"), True),
     ):
         assert Selection("mutate", [ignored, webhook(rollout=rollout)]).fails_open is expected
+
+
+def test_groups_are_not_part_of_the_percentage_and_those_that_wait_win() -> None:
+    groups = Enforcement(EVERYTHING, 0, included=(DEV,), excluded=(labelled("hold", "yes"),))
+    both = Namespace("red", {"tier": "dev", "hold": "yes"}, b"")
+    other = Namespace("red", {"tier": "prod"}, b"")
+    assert [mode(groups, one) for one in (RED, both, other)] == ["Enforce", "Warn", "Warn"]
+    everywhere = replace(groups, percent_of_namespaces=100)
+    assert [mode(everywhere, one) for one in (RED, both, other)] == ["Enforce", "Warn", "Enforce"]
+    assert mode(everywhere, None, namespace="") == "Warn"
+    assert mode(replace(everywhere, excluded=()), None, namespace="") == "Enforce"
+    assert mode(groups, UNKNOWN) == "Enforce"
+    assert mode(groups, UNKNOWN, failure_policy="Ignore") == "Warn"
+
+
+def test_a_salt_replaces_the_name_of_the_webhook() -> None:
+    salted = Enforcement(EVERYTHING, 50, salt="a.policies.test")
+    for index in range(50):
+        found = Namespace(f"n{index}", {}, b"")
+        renamed = mode(salted, found, hook_name="b.policies.test")
+        assert renamed == mode(Enforcement(EVERYTHING, 50), found)

@@ -7,7 +7,8 @@ It does not depend on the backend of the webhook.
 ``WEBHOOK/NAMESPACE``, as a big-endian number, the *rank* of a namespace for a webhook is
 ``floor(h * 100 / 2**64)``, from 0 to 99. The webhook is enforced in a namespace whose rank is below
 ``percentOfNamespaces``. So the answer depends on nothing else of the request, and a higher percentage only
-adds namespaces.
+adds namespaces. A rollout plan may have a salt, which replaces ``WEBHOOK``, and groups of namespaces that
+the percentage does not concern: those that are enforced already and those that are not yet, which win.
 
 **Namespace of a request.** A Namespace object is in itself. Any other object without a namespace is in none:
 a ``namespaceSelector`` or a percentage below 100 does not match it.
@@ -63,21 +64,26 @@ def _matches(
     selector, percent = enforce.namespace_selector, enforce.percent_of_namespaces
     name = request.namespace or (request.name if is_namespace(request) else "")
     if not name:
-        return selector.is_empty and percent == 100
-    if percent < 100 and rank(webhook.name, name) >= percent:
+        return selector.is_empty and percent == 100 and not enforce.excluded
+    is_chosen = percent == 100 or rank(enforce.salt or webhook.name, name) < percent
+    if not is_chosen and not enforce.included:
         return False
-    if selector.is_empty:
+    if selector.is_empty and not enforce.included and not enforce.excluded:
         return True
     if is_namespace_write(request):
-        return selector.matches(labels_of(request.object_outline))
-    if isinstance(namespace, Namespace):
-        return selector.matches(namespace.labels)
-    # The labels are not known: as for any failure, the failurePolicy decides.
-    return webhook.failure_policy == "Fail"
+        labels = labels_of(request.object_outline)
+    elif isinstance(namespace, Namespace):
+        labels = namespace.labels
+    else:
+        # The labels are not known: as for any failure, the failurePolicy decides.
+        return webhook.failure_policy == "Fail"
+    if not selector.matches(labels) or any(one.matches(labels) for one in enforce.excluded):
+        return False
+    return is_chosen or any(one.matches(labels) for one in enforce.included)
 
 
 @lru_cache(_KEPT_RANKS)
 def rank(webhook: str, namespace: str) -> int:
-    """Return the rank of *namespace* for *webhook*, both names: from 0 to 99."""
+    """Return the rank of *namespace* for *webhook*, a name or a salt: from 0 to 99."""
     digest = hashlib.sha256(f"{webhook}/{namespace}".encode(errors="replace")).digest()
     return int.from_bytes(digest[:8], "big") * 100 >> 64

@@ -141,6 +141,12 @@ class Enforcement:
     """From 0 to 100, see ``gateway.pure.core.modes``."""
     after_s: float = 0.0
     """The time from which on it is enforced, in seconds since 1970."""
+    included: tuple[Selector, ...] = ()
+    """Namespaces in which it is enforced whatever the percentage."""
+    excluded: tuple[Selector, ...] = ()
+    """Namespaces in which it is not enforced yet, even if ``included`` has them."""
+    salt: str = ""
+    """What ranks namespaces instead of the name of the webhook. Empty: the name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +167,14 @@ class Rollout:
     enforce: Enforcement | None = None
     """None if it is enforced nowhere, unless ``mode`` is Enforce."""
     candidate: Candidate | None = None
+
+
+class RolloutPlan(Protocol):
+    """``rollout.plan``: a ``gateway.pure.rollout_plan.model.Plan``, which is above the core."""
+
+    @property
+    def digest(self) -> str:
+        """What replicas with the same plan share."""
 
 
 class CacheKey(Protocol):
@@ -235,7 +249,9 @@ class Webhook:
     review_version: ReviewVersion = "v1"
     """Version of the AdmissionReviews for its HTTPS server; workers get no AdmissionReview."""
     rollout: Rollout | None = None
-    """None if it is enforced, and has no candidate."""
+    """None if it is enforced, and has no candidate. With a ``plan``, that of the stage that is in force."""
+    plan: RolloutPlan | None = None
+    """The stages through which ``rollout`` goes. None if there are none."""
     cache: Cache | None = None
     """None if every request is a call."""
     namespace: str = field(default="", repr=False)

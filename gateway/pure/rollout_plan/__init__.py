@@ -1,0 +1,1 @@
+"""``rollout.plan``: stages through which a webhook comes into force, and who decides when."""
