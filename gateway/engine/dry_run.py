@@ -190,6 +190,7 @@ class DryRuns:
         # With the policies that API servers evaluate: a dry run is what both decide.
         self._snapshot = replace(snapshot, memory=ChangeRates(), moved=None)
         self._dry_parts: WeakKeyDictionary[Selection, Selection | None] = WeakKeyDictionary()
+        self._alone: dict[Webhook, Selection] = {}
 
     async def __call__(
         self,
@@ -250,3 +251,10 @@ class DryRuns:
         if selection not in self._dry_parts:
             self._dry_parts[selection] = _without_side_effects(selection)
         return self._dry_parts[selection] or selection
+
+    def only(self, webhook: Webhook, selection: Selection) -> Selection:
+        """Return the one *webhook* of *selection*, with one index for all dry runs."""
+        found = self._alone.get(webhook)
+        if found is None:
+            found = self._alone[webhook] = Selection(selection.phase, [webhook], selection.exceptions)
+        return found

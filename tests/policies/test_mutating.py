@@ -16,7 +16,6 @@ import pytest
 
 from gateway.config.kinds.mutating_policy import read_mutating_binding, read_mutating_policy
 from gateway.config.yaml.fields import Fields, Problems
-from gateway.observe.decisions.details import changed_payloads
 from gateway.observe.decisions.record import record_of_webhook
 from gateway.pure.admission_policies import mutations, values
 from gateway.pure.admission_policies.mutating import as_webhooks
@@ -28,6 +27,7 @@ from gateway.pure.core.evaluation import Evaluation
 from gateway.pure.core.explain import explain
 from gateway.pure.core.matching import Selection
 from gateway.pure.core.namespace import Namespace
+from gateway.pure.core.stages import changed_payloads
 from gateway.pure.core.verdict import Denied, Failed
 from tests.core.build import request, webhook
 

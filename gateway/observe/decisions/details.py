@@ -16,6 +16,7 @@ from admission_gateway_worker.json_patch.patch import apply_patch
 from gateway.observe.decisions.record import is_secret
 from gateway.pure.core.explain import mismatch
 from gateway.pure.core.large import LARGE_BYTES
+from gateway.pure.core.stages import changed_payloads
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from gateway.observe.decisions.redaction import Redactor
     from gateway.observe.decisions.secret_values import Known
     from gateway.pure.core.answer import Answer
-    from gateway.pure.core.call import Payload
     from gateway.pure.core.evaluation import Evaluation
     from gateway.pure.core.review import Json
 
@@ -198,23 +198,6 @@ def _objects(
         changes.append(Change(index, orjson.dumps(diff(current, following))))
         current = following
     return orjson.dumps(first), tuple(changes)
-
-
-def changed_payloads(evaluation: Evaluation) -> Generator[tuple[int, Payload]]:
-    """Yield the index of each outcome that changed the object, with the payload as it left it.
-
-    That is the payload of the next call that counted, or of the next policy.
-    """
-    outcomes = evaluation.outcomes
-    following = evaluation.payload
-    found = []
-    for index in range(len(outcomes) - 1, -1, -1):
-        outcome = outcomes[index]
-        if outcome.has_changed:
-            found.append((index, following))
-        if outcome.payload is not None:
-            following = outcome.payload
-    yield from reversed(found)
 
 
 def _unmatched(

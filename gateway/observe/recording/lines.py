@@ -15,12 +15,12 @@ from admission_gateway_worker.json_patch.diff import diff
 from gateway import __version__
 from gateway.base.text import rfc3339
 from gateway.observe.decisions.credential_forms import is_clean
-from gateway.observe.decisions.details import changed_payloads
 from gateway.observe.decisions.document import unusual, webhook_document
 from gateway.observe.decisions.record import is_secret, record_of, record_of_webhook
 from gateway.observe.recording.redaction import RecordingRedactor
 from gateway.pure.core.decision import PLAIN_ALLOWED
 from gateway.pure.core.namespace import Namespace
+from gateway.pure.core.stages import changed_payloads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator

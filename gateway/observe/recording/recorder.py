@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Final
 from gateway.base.credentials import recording_key
 from gateway.base.files import UnusableFileError, read_file
 from gateway.base.work_queue import WorkQueue
-from gateway.observe.decisions.details import changed_payloads
 from gateway.observe.decisions.rate import TokenBucket
 from gateway.observe.decisions.writer import Writer
 from gateway.observe.recording import lines
@@ -27,6 +26,7 @@ from gateway.observe.recording.lines import ReviewLines
 from gateway.observe.recording.redaction import Marks, paths_by_kind
 from gateway.observe.recording.sampling import Sampling
 from gateway.pure.core.large import LARGE_BYTES
+from gateway.pure.core.stages import changed_payloads
 
 if TYPE_CHECKING:
     from collections.abc import Callable

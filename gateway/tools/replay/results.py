@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from admission_gateway_worker.json_patch.diff import diff
 from admission_gateway_worker.json_patch.patch import PatchConflict, apply_patch
-from gateway.observe.decisions.details import changed_payloads
 from gateway.observe.decisions.record import FAILURES, REJECTIONS, record_of
 from gateway.observe.recording.lines import webhook_member
+from gateway.pure.core.stages import changed_payloads
 from gateway.pure.core.verdict import Failed, FailureReason
 
 if TYPE_CHECKING:
