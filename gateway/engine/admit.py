@@ -206,7 +206,9 @@ class _Review:
         snapshot, selection, request = self._admission.snapshot, self._selection, self._request
         try:
             now = self._admission.clock()
-            modes = modes_of(selection, request, namespace, now) if selection.has_modes else NO_MODES
+            modes = NO_MODES
+            if selection.has_modes:
+                modes = modes_of(selection, request, namespace, now, snapshot.stages.in_force)
             evaluation = Evaluation(
                 selection,
                 request,

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from gateway.engine.dispatch.pool import Pool
     from gateway.engine.siblings import Siblings
     from gateway.engine.snapshot import Snapshot, StagedPools
+    from gateway.engine.stages import Stages
     from gateway.observe.telemetry.metrics import Metrics
     from gateway.pure.core.answer import Review
 
@@ -153,6 +154,11 @@ class Engine:
         self._now = surroundings.now
         self._pools = Pools(metrics, targets, surroundings)
         self._admission: Admission | None = None
+
+    @property
+    def stages(self) -> Stages:
+        """The stages of rollout plans, for the reviews by all configurations."""
+        return self._pools.stages
 
     @property
     def snapshot(self) -> Snapshot | None:

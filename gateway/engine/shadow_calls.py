@@ -109,8 +109,7 @@ class ShadowCalls:
     def observer(self, snapshot: Snapshot) -> ShadowObserver | None:
         """Return the observer that makes these calls for reviews by *snapshot*, or None without any."""
         webhooks = (*snapshot.paths["/mutate"].webhooks, *snapshot.paths["/validate"].webhooks)
-        rollouts = (webhook.rollout for webhook in webhooks if webhook.rollout is not None)
-        if any(one.mode == "Shadow" or one.candidate is not None for one in rollouts):
+        if any(map(_may_be_called_afterwards, webhooks)):
             return ShadowObserver(snapshot, self._enter)
         return None
 
@@ -268,6 +267,13 @@ def _wanted(answer: Answer) -> Iterator[tuple[Webhook, Payload, Outcome | None]]
             and is_sampled(evaluation.request.uid, candidate.percent_of_reviews)
         ):
             yield webhook, outcome.call.payload, outcome
+
+
+def _may_be_called_afterwards(webhook: Webhook) -> bool:
+    rollout = webhook.rollout
+    is_shadow = rollout is not None and (rollout.mode == "Shadow" or rollout.candidate is not None)
+    # The stages of a plan are in force without another snapshot.
+    return is_shadow or webhook.plan is not None
 
 
 def _candidate_of(webhook: Webhook) -> Candidate | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -21,6 +21,7 @@ from gateway.engine.dispatch.parameters import ParameterTable
 from gateway.engine.dispatch.pool import PREFERENCE, Pool, tls_fingerprint
 from gateway.engine.dispatch.timer_wheel import TimerWheel
 from gateway.engine.dispatch.verdict_cache import VerdictCache
+from gateway.engine.stages import Stages
 from gateway.pure.conditions.resolver import ConditionResolver, FairExecutor
 from gateway.pure.core.speculation import ChangeRates
 from gateway.pure.core.webhook import CaBundleSource, HttpsClient
@@ -109,6 +110,8 @@ class Snapshot:
     """Whether values of expressions have Go types, as in Kubernetes from 1.37 on."""
     moved: MovedPolicies | None = None
     """The policies that API servers evaluate instead. None if all are evaluated."""
+    stages: Stages = field(default_factory=Stages)
+    """Those of rollout plans, which all snapshots of an engine share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +185,7 @@ class Pools:
         self._executor = FairExecutor()
         self.parameters = ParameterTable()
         """The parameters of calls, by all configurations."""
+        self.stages = Stages()
 
     async def stage(
         self,
@@ -291,6 +295,7 @@ class Pools:
             None if cluster is None else cluster.schemas,
             config.gateway.has_go_types,
             None if cluster is None else cluster.moved,
+            self.stages,
         )
 
     def activate(self, staged: StagedPools) -> None:

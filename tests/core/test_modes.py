@@ -17,9 +17,11 @@ from gateway.pure.core.modes import modes_of, rank
 from gateway.pure.core.namespace import Namespace
 from gateway.pure.core.verdict import Failed, FailureReason
 from gateway.pure.core.webhook import Enforcement, FailurePolicy, Mode, Rollout
+from gateway.pure.rollout_plan.model import Plan, Stage
 from tests.core.build import labelled, request, resource, webhook
 
 DEV = labelled("tier", "dev")
+TWO_STAGES = Plan.of([Stage("Audit"), Stage("Enforce")])
 RED = Namespace("red", {"tier": "dev"}, b"")
 UNKNOWN = Failed(FailureReason.NAMESPACE, "no answer")
 NAMES = st.text("abcdefghijklmnopqrstuvwxyz0123456789-", min_size=1, max_size=63)
@@ -180,3 +182,25 @@ def test_a_salt_replaces_the_name_of_the_webhook() -> None:
         found = Namespace(f"n{index}", {}, b"")
         renamed = mode(salted, found, hook_name="b.policies.test")
         assert renamed == mode(Enforcement(EVERYTHING, 50), found)
+
+
+def test_the_stage_of_a_plan_is_in_force_in_place_of_the_rollout() -> None:
+    planned = webhook("a.policies.test", rollout=Rollout("Audit"), plan=TWO_STAGES)
+    plain = webhook("b.policies.test", rollout=Rollout("Audit"))
+    selection = Selection("mutate", [planned, plain])
+    given = request(namespace="red")
+    assert modes_of(selection, given, RED, 0.0) == {0: "Audit", 1: "Audit"}
+    for rollout, expected in (
+        (Rollout("Shadow"), {0: "Shadow", 1: "Audit"}),
+        (Rollout("Warn", Enforcement(DEV)), {1: "Audit"}),
+        (Rollout(), {1: "Audit"}),
+    ):
+        # Without a plan there is no stage.
+        stages = {planned.id: rollout, plain.id: Rollout()}
+        assert modes_of(selection, given, RED, 0.0, stages) == expected
+
+
+def test_a_webhook_with_a_plan_may_come_into_any_mode() -> None:
+    planned = webhook("a.policies.test", rollout=Rollout(), plan=TWO_STAGES)
+    assert Selection("mutate", [planned]).has_modes
+    assert not Selection("mutate", [replace(planned, rollout=Rollout("Shadow"))]).fails_open

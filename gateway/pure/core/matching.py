@@ -143,7 +143,10 @@ class Selection:
         self.fails_open = bool(webhooks) and not any(one.may_reject for one in webhooks)
         """Whether no failed call rejects a request: all webhooks have failurePolicy Ignore or are not
         enforced."""
-        self.has_modes = any(one.rollout is not None and one.rollout.mode != "Enforce" for one in webhooks)
+        self.has_modes = any(
+            one.plan is not None or (one.rollout is not None and one.rollout.mode != "Enforce")
+            for one in webhooks
+        )
         """Whether any webhook is in another mode than Enforce for some requests."""
         self._by_shape: dict[tuple[Hashable, ...], _Candidates] = {}
         self._masks: dict[str, tuple[Mapping[str, str], bytes]] = {}

@@ -24,27 +24,37 @@ from gateway.pure.core.namespace import Namespace
 from gateway.pure.core.review import is_namespace, is_namespace_write, labels_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from gateway.pure.core.matching import Selection
     from gateway.pure.core.review import AdmissionRequest
     from gateway.pure.core.verdict import Failed
-    from gateway.pure.core.webhook import Enforcement, Mode, Webhook
+    from gateway.pure.core.webhook import Enforcement, Mode, Rollout, Webhook, WebhookId
 
 _KEPT_RANKS: Final = 65_536
 """Cached pairs of webhook and namespace."""
+NO_STAGES: Final[Mapping[WebhookId, Rollout]] = {}
 
 
 def modes_of(
-    selection: Selection, request: AdmissionRequest, namespace: Namespace | Failed | None, time_s: float
+    selection: Selection,
+    request: AdmissionRequest,
+    namespace: Namespace | Failed | None,
+    time_s: float,
+    stages: Mapping[WebhookId, Rollout] = NO_STAGES,
 ) -> dict[int, Mode]:
     """Return the modes other than Enforce of the webhooks that may match *request*, by position.
 
     *namespace* is the request's: None if there is none, Failed if the look-up failed. *time_s* is the wall
-    clock, in seconds since 1970.
+    clock, in seconds since 1970. *stages* has what is in force of webhooks with a plan; of others, and where
+    it is missing, their ``rollout`` is.
     """
     modes: dict[int, Mode] = {}
     for invocation in selection.invocations(request, namespace):
         webhook = invocation.webhook
         rollout = webhook.rollout
+        if webhook.plan is not None:
+            rollout = stages.get(webhook.id, rollout)
         if rollout is not None and rollout.mode != "Enforce":
             enforce = rollout.enforce
             if enforce is None or not _matches(enforce, webhook, request, namespace, time_s):

@@ -9,7 +9,7 @@ Source: k8s.io/api admissionregistration/v1 types.go.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, TypeAlias, cast
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -201,6 +201,14 @@ class Cache:
 Reads: TypeAlias = "tuple[tuple[KindKey, ParamPaths], ...]"
 
 
+class WebhookId(NamedTuple):
+    """A webhook, whatever configuration it is of."""
+
+    phase: Phase
+    configuration: str
+    name: str
+
+
 @dataclass(frozen=True, slots=True)
 class PolicyRef:
     """An admission policy, which the gateway evaluates itself: there is no call."""
@@ -249,13 +257,18 @@ class Webhook:
     review_version: ReviewVersion = "v1"
     """Version of the AdmissionReviews for its HTTPS server; workers get no AdmissionReview."""
     rollout: Rollout | None = None
-    """None if it is enforced, and has no candidate. With a ``plan``, that of the stage that is in force."""
+    """None if it is enforced, and has no candidate. With a ``plan``, that of its first stage."""
     plan: RolloutPlan | None = None
     """The stages through which ``rollout`` goes. None if there are none."""
     cache: Cache | None = None
     """None if every request is a call."""
     namespace: str = field(default="", repr=False)
     """Of a policy of one namespace: it is for the requests in that one only."""
+
+    @property
+    def id(self) -> WebhookId:
+        """What is the same in all configurations that have it."""
+        return WebhookId(self.phase, self.configuration, self.name)
 
     @property
     def allows_dry_run(self) -> bool:
@@ -283,9 +296,14 @@ class Webhook:
 
     @property
     def may_reject(self) -> bool:
-        """Whether a failed call rejects any request: failurePolicy Fail, and enforced somewhere."""
+        """Whether a failed call rejects any request: failurePolicy Fail, and enforced somewhere, or later."""
         rollout = self.rollout
-        is_enforced = rollout is None or rollout.mode == "Enforce" or rollout.enforce is not None
+        is_enforced = (
+            rollout is None
+            or rollout.mode == "Enforce"
+            or rollout.enforce is not None
+            or self.plan is not None
+        )
         return is_enforced and self.failure_policy == "Fail"
 
     @property
