@@ -60,9 +60,12 @@ class _UnreadableError(Exception):
     """The rest of the file is not read; the text is the reason."""
 
 
-def parse_json(text: str) -> Iterator[Parsed]:
-    """Yield the documents in *text*, which lines ``---`` separate. Never raises, whatever *text* is."""
-    number = lines_before = 0
+def parse_json(text: str, lines_before: int = 0) -> Iterator[Parsed]:
+    """Yield the documents in *text*, which lines ``---`` separate. Never raises, whatever *text* is.
+
+    *lines_before* are the lines of the file before *text*, for the lines in messages.
+    """
+    number = 0
     for part in _SEPARATOR.split(text):
         if part.strip():
             number += 1
@@ -143,13 +146,14 @@ def _has_surrogate(text: str) -> bool:
     return not text.isascii() and _SURROGATE.search(text) is not None
 
 
-def parse_yaml(text: str) -> Iterator[Parsed]:
+def parse_yaml(text: str, lines_before: int = 0) -> Iterator[Parsed]:
     """Yield the documents in *text*. Never raises, whatever *text* is.
 
     After a syntax error, whose line and column count from 1, or a passed bound, the rest of the text is not
-    read. Values that an alias repeats are shared.
+    read. Values that an alias repeats are shared. *lines_before* are the lines of the file before *text*, for
+    the lines in messages.
     """
-    reader = _YamlReader(text)
+    reader = _YamlReader(text, lines_before)
     try:
         yield from reader.documents()
         return
@@ -157,22 +161,22 @@ def parse_yaml(text: str) -> Iterator[Parsed]:
         message = str(error)
     except (yaml.YAMLError, ValueError, OverflowError) as error:
         # PyYAML's own scanner lets errors of chr() and int() through, for example for "\\UFFFFFFFF".
-        message = _syntax_message(error, text)
+        message = _syntax_message(error, text, lines_before)
     # An error behind a complete document belongs to the next one.
     broken = reader.begun or Parsed(reader.number + 1)
     broken.found.append(("", message))
     yield broken
 
 
-def _syntax_message(error: Exception, text: str) -> str:
+def _syntax_message(error: Exception, text: str, lines_before: int) -> str:
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         mark = error.problem_mark
         reason = ", ".join(part for part in (error.problem, error.context) if part)
-        return f"line {mark.line + 1}, column {mark.column + 1}: {reason}"
+        return f"line {lines_before + mark.line + 1}, column {mark.column + 1}: {reason}"
     # PyYAML and libyaml give different positions of a character that YAML forbids.
     if match := yaml.reader.Reader.NON_PRINTABLE.search(text):
         before = text[: match.start()]
-        line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
+        line, column = lines_before + before.count("\n") + 1, len(before) - before.rfind("\n")
         return f"line {line}, column {column}: the character U+{ord(match[0]):04X} is not allowed in YAML"
     return " ".join(str(error).split())
 
@@ -190,12 +194,13 @@ class _Anchored(NamedTuple):
 class _YamlReader:
     """Composes one document after the other from the events of the parser."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, lines_before: int) -> None:
         self.number = 0
         """The number of the last document."""
         self.begun: Parsed | None = None
         """The document that is not complete."""
         self._events = yaml.parse(text, Loader=_Loader)
+        self._lines_before = lines_before
         self._anchors: dict[str, _Anchored] = {}
         self._values = 0
         self._path: list[str | int | None] = []
@@ -284,11 +289,11 @@ class _YamlReader:
         while not isinstance(event := next(self._events), yaml.MappingEndEvent):
             self._path[-1] = None
             key = self._key(event, lines)
-            is_merge = _is_merge(event)
-            self._path[-1] = None if is_merge else key
+            is_merged = is_merge(event)
+            self._path[-1] = None if is_merged else key
             event = next(self._events)
             value = self._value(event)
-            if is_merge:
+            if is_merged:
                 merged += self._to_merge(value, event)
             elif key is not None:
                 found[key] = value
@@ -307,7 +312,7 @@ class _YamlReader:
         if key in lines:
             self._problem(event, f"duplicate key {shown(key)}, first in line {lines[key]}")
             return None
-        lines[key] = _line(event)
+        lines[key] = self._line(event)
         return key
 
     def _to_merge(self, value: object, event: yaml.Event) -> Iterator[dict[str, object]]:
@@ -332,23 +337,23 @@ class _YamlReader:
             if part is not None:
                 path = child(path, part) if isinstance(part, str) else f"{path}[{part}]"
         assert self.begun is not None
-        self.begun.found.append((path, f"line {_line(event)}: {message}"))
+        self.begun.found.append((path, f"line {self._line(event)}: {message}"))
         if len(self.begun.found) >= MAX_PROBLEMS:
             self._refuse(event, "too many problems; the rest of the file is not read")
 
+    def _line(self, event: yaml.Event) -> int:
+        assert event.start_mark is not None  # absent only in events that are made to be written
+        return self._lines_before + event.start_mark.line + 1
+
     def _refuse(self, event: yaml.Event, message: str) -> NoReturn:
-        raise _UnreadableError(f"line {_line(event)}: {message}")
+        raise _UnreadableError(f"line {self._line(event)}: {message}")
 
 
-def _is_merge(event: yaml.Event) -> bool:
+def is_merge(event: yaml.Event) -> bool:
+    """Whether *event* is the key ``<<``, which merges mappings."""
     return (
         isinstance(event, yaml.ScalarEvent)
         and event.value == "<<"
         and event.implicit[0]
         and event.tag is None
     )
-
-
-def _line(event: yaml.Event) -> int:
-    assert event.start_mark is not None  # absent only in events that are made to be written
-    return event.start_mark.line + 1
