@@ -49,6 +49,8 @@ class RequestOptions:
     old: Mapping[str, Any] | None = None
     """The stored object, for UPDATE."""
     is_dry_run: bool = True
+    is_namespaced: bool = True
+    """Whether the resource is namespaced, if it is a custom resource."""
 
 
 def request_for(found: Json, options: RequestOptions) -> Json:
@@ -66,7 +68,7 @@ def request_for(found: Json, options: RequestOptions) -> Json:
     metadata = found.get("metadata", {})
     if not isinstance(metadata, dict):
         raise MalformedReview(f"metadata: found {shown(metadata)}, expected a mapping")
-    resource, sub_resource, is_namespaced = _resource_of(group, kind, options.resource)
+    resource, sub_resource, is_namespaced = _resource_of(group, kind, options)
     namespace = _namespace_of(metadata, options.namespace) if is_namespaced else ""
     if (group, kind) == ("", "Namespace"):
         namespace = metadata.get("name") or ""
@@ -121,16 +123,16 @@ def _kind_of(found: Json) -> tuple[str, str, str]:
     return group, version, found["kind"]
 
 
-def _resource_of(group: str, kind: str, given: str) -> tuple[str, str, bool]:
+def _resource_of(group: str, kind: str, options: RequestOptions) -> tuple[str, str, bool]:
     """Return resource and subresource, and whether the resource is namespaced.
 
-    The plural of a custom resource is a guess, as kubectl's, and the resource is taken for namespaced.
+    The plural of a custom resource that *options* do not name is a guess, as kubectl's.
     """
-    name, _, sub_resource = given.partition("/")
+    name, _, sub_resource = options.resource.partition("/")
     known = RESOURCES.get(group, {}).get(name) if name else built_in_resource(group, kind)
     if known is not None:
         return known.name, sub_resource, known.is_namespaced
-    return name or _plural(kind.lower()), sub_resource, True
+    return name or _plural(kind.lower()), sub_resource, options.is_namespaced
 
 
 def _plural(name: str) -> str:

@@ -17,6 +17,7 @@ CALLS: dict[str, tuple[int, tuple[object, ...]]] = {
     "status": (1, NOBODY),
     "decisions": (1, ("uid", *NOBODY)),
     "review": (1, (REVIEWS / "pod-create-mutate.json", *CONFIG)),
+    "preview": (2, ("none", *CONFIG)),
     "test": (2, ("none",)),
     "rollback": (1, ("--state", "none")),
     "replay": (2, CONFIG),

@@ -69,14 +69,14 @@ def cases_of(document: object, note: str, found: Found) -> Iterator[Case]:
     try:
         if not isinstance(document, dict):
             raise ReviewError("it is not an object")
-        request = request_for(_as_sent(document), OPTIONS)
+        request = request_for(as_sent(document), OPTIONS)
     except ReviewError:
         found.leave_out("a document that is not a complete object")
         return
     yield Case(request, "", None, None, known(allowed=True), (note,))
 
 
-def _as_sent(document: dict[str, Any]) -> dict[str, Any]:
+def as_sent(document: dict[str, Any]) -> dict[str, Any]:
     """Return *document* without what only the API server writes."""
     metadata = document.get("metadata")
     if not isinstance(metadata, dict):

@@ -59,7 +59,7 @@ class UnknownObjectsError(Exception):
         super().__init__(f"policies read objects that are not known (see --context): {', '.join(named)}")
 
 
-class _UnknownObjects:
+class UnknownObjects:
     """The objects of the cluster for one review: a ``Params`` that has none, and notes which are needed."""
 
     def __init__(self) -> None:
@@ -96,7 +96,7 @@ class Side:
             raise ReviewError("it nests too deeply") from None
         paths = [case.path] if case.path else [f"/{phase}" for phase in BOTH_PHASES]
         found = [self._selection(path) for path in paths]
-        objects = _UnknownObjects() if self.lacks_cluster else None
+        objects = UnknownObjects() if self.lacks_cluster else None
         run = await self.gateway.dry_run(
             body,
             [selection for selection, _ in found],

@@ -1,0 +1,192 @@
+"""``admission-gateway preview``: what admission would say to rendered manifests, before they are applied.
+
+Exit status: 0 all allowed, 1 something denied, 2 wrong usage, configuration or input, 3 something could not
+be decided.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from gateway.base import logs
+from gateway.base.errors import ClusterError, ConfigError, GatewayError
+from gateway.engine.object_review import DEFAULT_GROUPS, DEFAULT_NAMESPACE
+from gateway.server.kubernetes import select_cluster as cluster
+from gateway.tools.cli.arguments import add_config
+
+if TYPE_CHECKING:
+    import argparse
+
+    from gateway.config.merge.model import Config
+    from gateway.pure.core.namespace import Namespace
+    from gateway.tools.preview.manifests import Input
+    from gateway.tools.preview.report import Output, Report
+    from gateway.tools.preview.run import CustomResource
+
+WRONG: Final = 2
+UNDECIDED: Final = 3
+USER: Final = "admission-gateway:preview"
+_MAX_KNOWN: Final = 20_000
+"""Namespaces and CustomResourceDefinitions among the manifests that are kept."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command to *parser*."""
+    add = parser.add_argument
+    add("paths", metavar="DIR_OR_FILE", nargs="+", help="rendered manifests; - for standard input")
+    add_config(parser)
+    add("--json", action="store_true", help="print a document of the kind PreviewReport")
+    add(
+        "--expand",
+        choices=("true", "false"),
+        default="true",
+        help="also review the objects that controllers create, such as the Pods of a Deployment "
+        "(default: %(default)s)",
+    )
+    of_requests = parser.add_argument_group("for the requests")
+    add = of_requests.add_argument
+    add("--user", metavar="NAME", default=USER, help="user who creates the objects (default: %(default)s)")
+    add(
+        "--group",
+        metavar="NAME",
+        action="append",
+        help=f"group of the user; may be repeated (default: {', '.join(DEFAULT_GROUPS)})",
+    )
+    add(
+        "--namespace",
+        metavar="NAME",
+        default=DEFAULT_NAMESPACE,
+        help="namespace of objects that name none (default: %(default)s)",
+    )
+    add(
+        "--namespaces",
+        metavar="FILE",
+        type=Path,
+        help="file with Namespaces, for their labels, besides those in the manifests",
+    )
+    cluster.add_arguments(parser, "that has the namespaces, and the objects that policies read")
+    parser.set_defaults(run=run)
+
+
+def run(parsed: argparse.Namespace, _: list[str]) -> int:
+    """Print what the preview finds, and return the exit status."""
+    import uvloop
+
+    from gateway.config.merge.load import load
+    from gateway.tools.preview.manifests import STDIN, Input
+
+    if parsed.paths.count(STDIN) > 1:
+        logs.print_error("admission-gateway: found - several times, expected it once")
+        return WRONG
+    found = None
+    try:
+        config = load(parsed.config)
+        found = Input(parsed.paths)
+        report = uvloop.run(_preview(parsed, config, found))
+    except ConfigError as error:
+        logs.print_error(*error.problems)
+        return WRONG
+    except ClusterError as error:
+        logs.print_error(f"admission-gateway: the preview could not be completed: {error}")
+        return UNDECIDED
+    except (GatewayError, OSError) as error:
+        logs.print_error(f"admission-gateway: {error}")
+        return WRONG
+    finally:
+        if found is not None:
+            found.close()
+    if not report.totals.objects:
+        logs.print_error("admission-gateway: found no object of Kubernetes in the input")
+    return report.totals.status
+
+
+async def _preview(parsed: argparse.Namespace, config: Config, found: Input) -> Report:
+    """Write the results, and return the report."""
+    from contextlib import AsyncExitStack, aclosing
+
+    from gateway.tools.cli.replay_sources import Namespaces, with_cluster
+    from gateway.tools.offline.gateway import offline_gateway
+    from gateway.tools.preview.report import Report
+    from gateway.tools.preview.run import Options, Preview
+    from gateway.tools.replay.run import left_out_webhooks, now
+
+    is_clustered = parsed.kubeconfig is not None or parsed.context is not None
+    target = cluster.select(None, parsed.kubeconfig, parsed.context) if is_clustered else None
+    config = with_cluster(config, target)
+    written, custom_resources = _known(found, parsed.namespace)
+    async with AsyncExitStack() as stack:
+        gateway = await stack.enter_async_context(offline_gateway(config, uses_cluster=is_clustered))
+        others = Namespaces(parsed.namespaces, config, target)
+        stack.push_async_callback(others.close)
+
+        async def namespace(name: str) -> Namespace | None:
+            return written.get(name) or await others.find(name) or _new_namespace(name, parsed.namespace)
+
+        options = Options(
+            parsed.user,
+            tuple(parsed.group or DEFAULT_GROUPS),
+            parsed.namespace,
+            expands=parsed.expand == "true",
+            lacks_cluster=config.gateway.kubernetes is not None and not is_clustered,
+            custom_resources=custom_resources,
+        )
+        left_out = [f"{phase} {name}/{webhook}" for phase, name, webhook in left_out_webhooks(config)]
+        about = {
+            "configuration": " ".join(map(str, parsed.config)),
+            "digest": gateway.digest,
+            "expanded": options.expands,
+            "webhooksLeftOut": left_out,
+        }
+        if left_out:
+            named = ", ".join(left_out)
+            logs.print_error(f"not called, because their sideEffects allow no dry run: {named}")
+        report = Report(_outputs(parsed, about))
+        results = Preview(gateway, options, now(), namespace).run(found.read())
+        async with aclosing(results):
+            async for one in results:
+                report.add(one)
+    report.end()
+    return report
+
+
+def _outputs(parsed: argparse.Namespace, about: dict[str, object]) -> list[Output]:
+    from gateway.tools.preview.text import JsonOutput, TextOutput
+
+    is_styled = sys.stdout is not None and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    if parsed.json:
+        return [JsonOutput(logs.print_text, about)]
+    return [TextOutput(logs.print_text, is_styled=is_styled)]
+
+
+def _known(found: Input, default: str) -> tuple[dict[str, Namespace], dict[tuple[str, str], CustomResource]]:
+    """Return the Namespaces and the custom resources among the manifests."""
+    from gateway.tools.preview.run import custom_resource_of
+    from gateway.tools.replay.cases import namespace_of
+
+    namespaces: dict[str, Namespace] = {}
+    resources: dict[tuple[str, str], CustomResource] = {}
+    for one in found.mentioning("Namespace", "CustomResourceDefinition"):
+        kind = one.object.get("apiVersion"), one.object.get("kind")
+        if kind == ("v1", "Namespace") and len(namespaces) < _MAX_KNOWN:
+            namespace = namespace_of(one.object)
+            if namespace is not None:
+                namespaces[namespace.name] = namespace
+        elif kind == ("apiextensions.k8s.io/v1", "CustomResourceDefinition") and len(resources) < _MAX_KNOWN:
+            resource = custom_resource_of(one.object)
+            if resource is not None:
+                resources[resource[0]] = resource[1]
+    return namespaces, resources
+
+
+def _new_namespace(name: str, wanted: str) -> Namespace | None:
+    """Return the namespace *name* as a new one, if it is the one of objects that name none."""
+    from gateway.tools.replay.cases import namespace_of
+
+    return (
+        namespace_of({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        if name == wanted
+        else None
+    )
