@@ -19,6 +19,7 @@ import orjson
 from admission_gateway_worker.text import printable
 from gateway.base.errors import MalformedReview
 from gateway.pure.core.field_changes import field_changes
+from gateway.pure.core.namespace import Namespace
 from gateway.pure.core.stages import changed_payloads, conflicts_of, is_of_secret
 from gateway.pure.core.verdict import Allowed, Denied, Failed
 
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from gateway.pure.core.conflicts import Conflict
     from gateway.pure.core.field_changes import FieldChange
     from gateway.pure.core.matching import Selection
-    from gateway.pure.core.namespace import Namespace
     from gateway.pure.core.policy import Params
     from gateway.pure.core.review import Json
     from gateway.pure.core.webhook import Webhook
@@ -88,14 +88,18 @@ async def changed_again(
 
     Each that changed the object is called on its own result, and then all on the final object. With
     *as_update*, all are also called at an UPDATE of the final object to itself, if *run* was a CREATE. The
-    other arguments are those of *run*. A webhook is named once.
+    other arguments are those of *run*, by default with its namespace. A webhook is named once.
 
     Raises:
         ReviewError: a result nests too deeply to be sent again.
     """
     first = run.answers[0]
-    if first.selection.phase != "mutate" or not first.evaluation.has_changed:
+    evaluation = first.evaluation
+    if first.selection.phase != "mutate" or not evaluation.has_changed:
         return ()
+    if namespaces is None:
+        known = evaluation.namespace
+        namespaces = {known.name: known} if isinstance(known, Namespace) else {}
 
     async def answer_to(selection: Selection, on: Pass, changed: Json | None) -> Answer:
         again = await dry_runs(
@@ -108,7 +112,6 @@ async def changed_again(
         )
         return again.answers[0]
 
-    evaluation = first.evaluation
     results: dict[Webhook, Json | None] = {}
     for index, payload in changed_payloads(evaluation):
         results[evaluation.outcomes[index].invocation.webhook] = payload.object

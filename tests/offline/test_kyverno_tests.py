@@ -673,3 +673,20 @@ def test_the_command_finds_tests_in_folders_and_says_what_it_could_not_run(tmp_p
     assert changed != before
     assert call_command("test", str(tmp_path), "--update").returncode == 1
     assert file.read_text() == changed
+
+
+def test_a_policy_that_changes_its_own_result_gets_a_note_and_passes(tmp_path: Path) -> None:
+    value = "object.?data['runs'].orValue('') + 'x'"
+    patch = f"[JSONPatch{{op: 'add', path: '/data/runs', value: {value}}}]"
+    appending = {
+        **MUTATING,
+        "spec": {
+            **MUTATING["spec"],
+            "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": patch}}],
+        },
+    }
+    row = {"policy": "label", "resources": ["good"], "result": "pass"}
+    files: Json = {"policies": [appending], "resources": [GOOD]}
+    (found,) = run(write(tmp_path, rows(row), **files)).values()
+    assert found.status == "passed"
+    assert found.notes == ('label changes again on its own result: data.runs: "x" becomes "xx"',)

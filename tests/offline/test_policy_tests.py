@@ -452,3 +452,50 @@ def test_objects_that_no_policy_reads_are_refused(tmp_path: Path, objects: Any, 
     assert problem in done.stderr
     done = call_command("test", str(reading(tmp_path, [], {"objects": objects, **expect})))
     assert f"cases[0].{problem}" in done.stderr
+
+
+@pytest.fixture
+def counting(start_worker: StartWorker, tmp_path: Path) -> Path:
+    """A configuration whose first webhook changes its own result, and whose second does not."""
+    file = tmp_path / "counting.yaml"
+    webhooks = webhook_document("mutate", "m", "pool", {"count": "runs"}, {"label": "team"})
+    file.write_text(pool_document("pool", start_worker().target) + webhooks)
+    return file
+
+
+AGAIN = 'h0.m.test changes again on its own result: metadata.annotations.runs: "1" becomes "2"'
+LABELLED = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "labels": {}}}
+
+
+def test_a_webhook_that_changes_its_own_result_fails_the_case(tmp_path: Path, counting: Path) -> None:
+    case = {"object": LABELLED, "expect": {"allowed": True}}
+    file = suite(tmp_path, one_case(**case))
+    failed = call_command("test", str(file), "--config", str(counting))
+    assert failed.returncode == 1
+    assert f"        {AGAIN}" in failed.stdout.splitlines()
+    alone = suite(tmp_path, one_case(**case, webhooks=["h1.m.test"]))
+    assert call_command("test", str(alone), "--config", str(counting)).returncode == 0
+
+
+@pytest.mark.parametrize("is_at_the_head", [True, False])
+def test_a_webhook_may_be_known_to_change_its_own_result(
+    tmp_path: Path, counting: Path, is_at_the_head: bool
+) -> None:
+    known = {"changesAgain": ["h0.m.test"]}
+    case = {"object": LABELLED, "expect": {"allowed": True}}
+    head = HEAD + (json.dumps(known)[1:-1] + "\n" if is_at_the_head else "")
+    file = suite(tmp_path, one_case(**case, **({} if is_at_the_head else known)), head)
+    assert call_command("test", str(file), "--config", str(counting)).returncode == 0
+    file.write_text(file.read_text().replace("h0.m.test", "h0.n.test"))
+    unknown = call_command("test", str(file), "--config", str(counting))
+    assert unknown.returncode == 2
+    assert 'changesAgain: there is no webhook "h0.n.test"' in unknown.stderr
+
+
+def test_update_writes_the_decision_and_a_webhook_that_changes_again_still_fails(
+    tmp_path: Path, counting: Path
+) -> None:
+    file = suite(tmp_path, one_case(object=LABELLED, expect={"allowed": True}).replace("{", "\n  {", 1))
+    before = file.read_text()
+    done = call_command("test", str(file), "--config", str(counting), "--update")
+    assert (done.returncode, file.read_text()) == (1, before)

@@ -391,3 +391,20 @@ def test_objects_that_policies_read_and_nothing_has_are_said_and_not_guessed(tmp
     rules[0]["resources"] = ["services"]
     found = replayed(with_cluster)
     assert (found["equal"], found["leftOut"]) == (2, 0)
+
+
+def test_webhooks_that_change_their_own_results_are_counted_beside_the_differences(
+    tmp_path: Path, start_worker: StartWorker
+) -> None:
+    target = start_worker().target
+    reviews = [review(path="/mutate", phase="mutate") for _ in range(3)]
+    file = recording(tmp_path / "r.jsonl.gz", *reviews, review())
+    config = configure(tmp_path / "new", target, "mutate", {"label": "team"}, {"count": "runs"})
+    found = replay(file, "--config", config, "--against", config)
+    assert (found["equal"], found["changedAgain"]) == (4, 3)
+    (group,) = found["differences"]
+    assert (group["difference"], group["webhook"], group["count"]) == ("changedAgain", "v/h1.v.test", 3)
+    line = "h1.v.test changes again on its own result: metadata.annotations.runs"
+    assert group["examples"][0]["after"] == [line]
+    replay(file, "--config", config, "--max-changed-again", 2, status=1)
+    replay(file, "--config", config, "--max-changed-again", 3)

@@ -31,6 +31,7 @@ _THRESHOLDS: Final = {
     "max_other_messages": "otherMessage",
     "max_other_objects": "otherObject",
     "max_failures": "failures",
+    "max_changed_again": "changedAgain",
 }
 
 
@@ -147,6 +148,7 @@ async def _replay(
             Side(gateway, began, config.gateway.kubernetes is not None and target is None)
             for gateway, config in zip(gateways, configs, strict=True)
         ]
+        sides[0].calls_again = True
         namespaces = replay_sources.Namespaces(parsed.namespaces, configs[0], target)
         stack.push_async_callback(namespaces.close)
         under_way = Replay(report, found, sides[0], sides[1] if len(sides) > 1 else None, namespaces.find)

@@ -76,7 +76,7 @@ def _run_once(parsed: argparse.Namespace) -> tuple[int, set[Path]]:
     from gateway.tools.policy_tests.discovery import read_tests
     from gateway.tools.policy_tests.report import as_json, as_junit, as_text
     from gateway.tools.policy_tests.run import run_tests
-    from gateway.tools.policy_tests.update import is_updatable, update
+    from gateway.tools.policy_tests.update import is_updated, update
 
     watched = {*parsed.paths, *parsed.config}
     try:
@@ -99,7 +99,7 @@ def _run_once(parsed: argparse.Namespace) -> tuple[int, set[Path]]:
         logs.print_output(*as_text(results))
     for file in changed:
         logs.print_error(f"updated: {file}")
-    left = [one for one in results if one.status == "failed" and not (parsed.update and is_updatable(one))]
+    left = [one for one in results if one.status == "failed" and not (parsed.update and is_updated(one))]
     is_none_supported = all(one.status == "not supported" for one in results)
     return int(bool(left) or is_none_supported), watched
 

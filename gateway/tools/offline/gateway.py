@@ -13,6 +13,7 @@ from gateway.engine.admit import needs_namespace
 from gateway.engine.cluster_source import NO_CLUSTER
 from gateway.engine.dry_run import BOTH_PHASES
 from gateway.engine.engine import Engine
+from gateway.engine.second_pass import changed_again
 from gateway.observe.telemetry.metrics import Metrics
 from gateway.pure.core.matching import Selection
 from gateway.pure.core.review import decode
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from gateway.config.merge.model import Config
     from gateway.engine.dry_run import DryRun
     from gateway.engine.paths import Paths
+    from gateway.engine.second_pass import ChangedAgain
     from gateway.engine.snapshot import Snapshot
     from gateway.pure.admission_policies.params import FixedParams
     from gateway.pure.core.namespace import Namespace
@@ -70,6 +72,16 @@ class OfflineGateway:
             found = await self._cluster.namespaces.get(request.namespace) if is_needed else None
             namespaces = {} if found is None else {found.name: found}
         return await self.dry_run(body, selections, namespaces=namespaces, objects=objects)
+
+    async def changed_again(
+        self, run: DryRun, objects: FixedParams | None = None
+    ) -> tuple[ChangedAgain, ...]:
+        """Return who changes the results of *run*, a review with *objects*, when it is called again.
+
+        Raises:
+            ReviewError: a result nests too deeply to be sent again.
+        """
+        return await changed_again(self.dry_run, run, objects=objects)
 
     def _selection(self, phase: Phase, webhooks: Collection[str]) -> Selection:
         whole = self.paths[f"/{phase}"]

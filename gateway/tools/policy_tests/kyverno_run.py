@@ -71,6 +71,8 @@ class _Reviewed(NamedTuple):
     final_object: Json | None
     problem: str
     """Why there was no review. Empty if there was."""
+    again: Sequence[tuple[tuple[str, str], str]] = ()
+    """Policies that change their own results, which Kyverno does not test: their names, and a line."""
 
 
 class _Case(NamedTuple):
@@ -171,7 +173,10 @@ class _TestRun:
             reason, problems = f"clusterResources: {problems[0]}", ()
         seconds = time.monotonic() - begin
         test = self._test
-        return CaseResult(test.file, test.document, test.name, case.name, problems, seconds, reason)
+        notes = () if reason else tuple(self._notes(case))
+        return CaseResult(
+            test.file, test.document, test.name, case.name, problems, seconds, reason, notes=notes
+        )
 
     def _not_supported(self, case: _Case) -> str:
         """Return why the gateway cannot run *case*, or an empty text."""
@@ -226,6 +231,16 @@ class _TestRun:
         if not are_found:
             yield f"result: the policy does not match, expected {row.result}"
 
+    def _notes(self, case: _Case) -> Iterator[str]:
+        """Yield a line for each policy of *case* that changes its own result for one of its objects."""
+        for one in self._objects:
+            if case.resource is None or case.resource.names(one):
+                operation = case.row.operation or self._operation(case.row.policy, one)
+                known = self._reviewed.get((id(one), operation))
+                for names, line in () if known is None else known.again:
+                    if any(_is_named(case.row.policy, name) for name in names):
+                        yield line
+
     def _operation(self, policy: str, found: Json) -> str:
         values = self._test.values
         if not any(_is_named(policy, name) for name in self._policies.with_rules):
@@ -251,6 +266,10 @@ class _TestRun:
             namespaces = {name: values.namespaces.get(name) or bare_namespace(name, {}, {})}
             body = review_of(request)
             review = await self._gateway.review(body, ("mutate",), namespaces, objects=self._readable)
+            again = [
+                ((one.webhook.name, one.webhook.configuration), one.line())
+                for one in await self._gateway.changed_again(review, self._readable)
+            ]
             final = review.final_object
             body = review_of({**request, "object": final})
             validated = await self._gateway.review(body, ("validate",), namespaces, objects=self._readable)
@@ -258,7 +277,7 @@ class _TestRun:
             return _Reviewed((), None, f"{found['kind']} {found['metadata'].get('name')}: {error}")
         responses = [one for each in (review, validated) for one in _responses(each, self._policies)]
         responses += _responses_of_rules(validated, self._policies)
-        return _Reviewed(responses, final, "")
+        return _Reviewed(responses, final, "", again)
 
 
 def _responses(review: DryRun, policies: LoadedPolicies) -> Iterator[PolicyResponse]:

@@ -31,6 +31,7 @@ def as_text(results: Sequence[CaseResult]) -> Iterator[str]:
         for result in group:
             yield f"  {_SIGNS[result.status]}  {printable(result.name, None)}"
             yield from (f"        {printable(line, None)}" for line in result.problems)
+            yield from (f"        note: {printable(line, None)}" for line in result.notes)
             if result.not_supported and result.not_supported != reason:
                 reason = result.not_supported
                 yield f"        not supported: {printable(reason, None)}"
@@ -64,6 +65,7 @@ def as_json(results: Sequence[CaseResult]) -> dict[str, Any]:
                         "problems": list(result.problems),
                         **({"notSupported": result.not_supported} if result.not_supported else {}),
                         **({"skipped": True} if result.is_skipped else {}),
+                        **({"notes": list(result.notes)} if result.notes else {}),
                         "seconds": round(result.seconds, 6),
                     }
                     for result in group

@@ -29,6 +29,8 @@ class CaseResult:
     """Why the gateway cannot run the case. Empty if it can."""
     is_skipped: bool = False
     """Whether the file says that the case is not to be run."""
+    notes: tuple[str, ...] = ()
+    """Lines about what is not part of the test and deserves a look."""
 
     @property
     def status(self) -> Status:

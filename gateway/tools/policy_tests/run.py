@@ -39,6 +39,8 @@ class ReviewedCase(CaseResult):
     case: Case | None = None
     reviewed: DryRun | None = None
     """None if the review could not be run, or a webhook failed, whatever its failurePolicy."""
+    again: tuple[str, ...] = ()
+    """The last of ``problems``: those about webhooks that change their own results."""
 
 
 async def run_tests(
@@ -101,16 +103,19 @@ async def run_suites(suites: Sequence[Suite], filters: Sequence[str]) -> list[Ca
 
 def _check(config: Config, chosen: Sequence[tuple[Suite, Case]]) -> None:
     known = {webhook.name for webhook in config.webhooks}
-    found = [
-        Problem(
-            str(suite.file),
-            f"cases[{case.index}].webhooks",
-            f"there is no webhook {shown(name)}{did_you_mean(name, known)}",
-        )
+    named = [
+        (suite, f"cases[{case.index}].{field}", names)
         for suite, case in chosen
-        for name in case.webhooks
+        for field, names in (("webhooks", case.webhooks), ("changesAgain", case.changes_again))
+    ]
+    named += [(suite, "changesAgain", suite.changes_again) for suite, _ in chosen]
+    found = [
+        Problem(str(suite.file), path, f"there is no webhook {shown(name)}{did_you_mean(name, known)}")
+        for suite, path, names in named
+        for name in names
         if name not in known
     ]
+    found = list(dict.fromkeys(found))
     for suite in {id(suite): suite for suite, _ in chosen}.values():
         found += unread(str(suite.file), "objects", suite.objects, config)
     for suite, case in chosen:
@@ -124,10 +129,11 @@ async def _run(
 ) -> ReviewedCase:
     begin = time.monotonic()
     reviewed: DryRun | None = None
+    again: list[str] = []
     try:
         name = decode(case.body).namespace
-        namespace = case.namespace or gateway.namespaces.get(name) or bare_namespace(name, {}, {})
-        reviewed = await gateway.review(case.body, case.phases, {name: namespace}, case.webhooks, objects)
+        namespaces = {name: case.namespace or gateway.namespaces.get(name) or bare_namespace(name, {}, {})}
+        reviewed = await gateway.review(case.body, case.phases, namespaces, case.webhooks, objects)
         found = [
             f"{one.invocation.webhook.name} failed: {one.verdict.cause}"
             for one in reviewed.outcomes
@@ -137,6 +143,12 @@ async def _run(
             reviewed = None
         else:
             found = list(differences(case, reviewed))
+            may_change = {*suite.changes_again, *case.changes_again}
+            again += [
+                one.line()
+                for one in await gateway.changed_again(reviewed, objects)
+                if one.webhook.name not in may_change
+            ]
     except ReviewError as error:
         found = [str(error)]
     seconds = time.monotonic() - begin
@@ -145,8 +157,9 @@ async def _run(
         suite.document,
         suite.name,
         case.name,
-        tuple(found),
+        (*found, *again),
         seconds,
         case=case,
         reviewed=reviewed,
+        again=tuple(again),
     )

@@ -75,6 +75,8 @@ class Case:
     expect: Expectation
     objects: TestObjects
     """What policies read beside the objects of the suite."""
+    changes_again: tuple[str, ...]
+    """Names of webhooks that may change their own results."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,8 @@ class Suite:
     cases: tuple[Case, ...]
     objects: TestObjects
     """What policies read beside the objects of the configuration."""
+    changes_again: tuple[str, ...]
+    """Names of webhooks that may change their own results in all cases."""
 
 
 def read_suite(document: Document, number: int, config: tuple[Path, ...]) -> Suite:
@@ -110,6 +114,7 @@ def read_suite(document: Document, number: int, config: tuple[Path, ...]) -> Sui
     if not (config or own) and document.content is not None:
         fields.problem("config", "is required without --config: the files or folders of the configuration")
     objects = read_objects(fields, folder)
+    changes_again = fields.strings("changesAgain")
     cases = tuple(_case(one, index, folder) for index, one in enumerate(fields.mappings("cases")))
     if not cases and document.content is not None:
         fields.problem("cases", "found none, expected at least one")
@@ -119,7 +124,7 @@ def read_suite(document: Document, number: int, config: tuple[Path, ...]) -> Sui
             fields.problems.add(f"cases[{case.index}].name", "found a second time in this suite")
         names.add(case.name)
     fields.finish()
-    return Suite(name, document.file, number, config or own, cases, objects)
+    return Suite(name, document.file, number, config or own, cases, objects, changes_again)
 
 
 def _case(fields: Fields, index: int, folder: Path) -> Case:
@@ -136,6 +141,7 @@ def _case(fields: Fields, index: int, folder: Path) -> Case:
         fields.boolean("dryRun") if fields.has("dryRun") else True,
     )
     objects = read_objects(fields, folder)
+    changes_again = fields.strings("changesAgain")
     return Case(
         name,
         index,
@@ -149,6 +155,7 @@ def _case(fields: Fields, index: int, folder: Path) -> Case:
         _webhooks_and_finish(fields),
         _expectation(fields),
         objects,
+        changes_again,
     )
 
 

@@ -52,7 +52,16 @@ def update(results: Sequence[CaseResult]) -> list[Path]:
 
 def is_updatable(result: CaseResult) -> bool:
     """Whether *result* is that of a PolicyTest whose decision differs."""
-    return isinstance(result, ReviewedCase) and result.reviewed is not None and bool(result.problems)
+    return (
+        isinstance(result, ReviewedCase)
+        and result.reviewed is not None
+        and len(result.problems) > len(result.again)
+    )
+
+
+def is_updated(result: CaseResult) -> bool:
+    """Whether *result* has no problem after :func:`update`. It writes no ``changesAgain``."""
+    return isinstance(result, ReviewedCase) and is_updatable(result) and not result.again
 
 
 def _updated(file: Path, results: Sequence[ReviewedCase]) -> str:

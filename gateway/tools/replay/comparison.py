@@ -10,7 +10,7 @@ from admission_gateway_worker.json_patch.diff import same
 if TYPE_CHECKING:
     from gateway.tools.replay.results import PartKey, Result, WebhookResult
 
-Kind = Literal["newlyDenied", "newlyAllowed", "otherMessage", "otherObject", "failures"]
+Kind = Literal["newlyDenied", "newlyAllowed", "otherMessage", "otherObject", "failures", "changedAgain"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 UNKNOWN: Final = "(not known)"
 

@@ -14,13 +14,12 @@ from admission_gateway_worker.text import printable
 from gateway.observe.decisions.record import REJECTIONS
 from gateway.tools.offline.changes import changes
 from gateway.tools.replay.about_request import SOCKET, ReportRedactor, as_secret, kind_of, name_of
-from gateway.tools.replay.comparison import KINDS, differences
+from gateway.tools.replay.comparison import KINDS, Difference, differences
 from gateway.tools.replay.results import UnusableResultError
 
 if TYPE_CHECKING:
     from gateway.pure.core.review import Json
     from gateway.tools.replay.cases import Case, Found
-    from gateway.tools.replay.comparison import Difference
     from gateway.tools.replay.results import Result
 
 MAX_GROUPS: Final = 2000
@@ -37,6 +36,7 @@ TITLES: Final = {
     "otherMessage": "other message",
     "otherObject": "other object",
     "failures": "failures",
+    "changedAgain": "changed again",
 }
 
 
@@ -86,6 +86,8 @@ class Report:
     def add(self, case: Case, before: Result, after: Result) -> list[Difference]:
         """Add one review with its two results, and return their differences.
 
+        Webhooks that change their own results are no differences, and are counted beside them.
+
         Raises:
             UnusableResultError: the recorded answer is damaged.
         """
@@ -93,8 +95,9 @@ class Report:
         self.replayed += 1
         self.equal += not found
         self.notes.update(case.notes)
-        self.by_kind.update({one.kind for one in found})
-        for one in found:
+        again = [Difference("changedAgain", name, "", line) for name, line in after.again]
+        self.by_kind.update({one.kind for one in (*found, *again)})
+        for one in (*found, *again):
             self._add(case, one, before, after)
         self.notes.update(
             f"{one.name}, in the mode {one.mode}, would refuse the request"

@@ -16,6 +16,7 @@ import orjson
 
 from gateway.base.errors import ReviewError
 from gateway.engine.dry_run import BOTH_PHASES
+from gateway.engine.second_pass import changed_again
 from gateway.pure.core.review import V1
 from gateway.tools.replay.results import UnusableResultError, made
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
     from gateway.config.merge.model import Config
+    from gateway.engine.second_pass import ChangedAgain
     from gateway.pure.core.matching import Selection
     from gateway.pure.core.namespace import Namespace
     from gateway.pure.core.policy import ParamKind, ParamPaths
@@ -80,6 +82,8 @@ class Side:
     """The time of all reviews, in seconds since 1970: exceptions are those of the replay."""
     lacks_cluster: bool = False
     """Whether policies read objects of a cluster that the replay does not use."""
+    calls_again: bool = False
+    """Whether mutating webhooks are called a second time, on their own results."""
     _selections: dict[str, tuple[Selection, bool]] = field(default_factory=dict)
 
     async def review(self, case: Case, namespace: Namespace | None) -> tuple[Result, bool]:
@@ -97,17 +101,31 @@ class Side:
         paths = [case.path] if case.path else [f"/{phase}" for phase in BOTH_PHASES]
         found = [self._selection(path) for path in paths]
         objects = UnknownObjects() if self.lacks_cluster else None
+        namespaces = {} if namespace is None else {namespace.name: namespace}
         run = await self.gateway.dry_run(
             body,
             [selection for selection, _ in found],
             side_effects="left_out",
             at=self.now,
-            namespaces={} if namespace is None else {namespace.name: namespace},
+            namespaces=namespaces,
             objects=objects,
         )
+        again: tuple[ChangedAgain, ...] = ()
+        if self.calls_again:
+            again = await changed_again(
+                self.gateway.dry_run,
+                run,
+                side_effects="left_out",
+                at=self.now,
+                namespaces=namespaces,
+                objects=objects,
+            )
         if objects is not None and objects.asked:
             raise UnknownObjectsError(objects.asked)
-        return made(run.answers), all(is_path for _, is_path in found)
+        named = tuple(
+            (f"{one.webhook.configuration}/{one.webhook.name}", one.line(with_values=False)) for one in again
+        )
+        return replace(made(run.answers), again=named), all(is_path for _, is_path in found)
 
     def _selection(self, path: str) -> tuple[Selection, bool]:
         """Return the webhooks at *path* that may be called, and whether there is such a path."""

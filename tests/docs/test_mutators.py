@@ -1,0 +1,47 @@
+"""The page about mutators: its commands give what it shows."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.docs.pages import DOCS, section
+from tests.kit import call_command
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PAGE = (DOCS / "mutators.md").read_text()
+
+
+def blocks(title: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", section(PAGE, title), re.MULTILINE | re.DOTALL)
+
+
+def write(folder: Path, text: str) -> None:
+    """Write the files of a block, each below a comment with its path."""
+    for path, content in re.findall(
+        r"^# (\S+\.yaml)\n(.*?)(?=^# \S+\.yaml$|\Z)", text, re.MULTILINE | re.DOTALL
+    ):
+        file = folder / path
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(content)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr("tests.kit.ROOT", tmp_path)
+    return tmp_path
+
+
+def test_a_policy_that_counts_is_found(folder: Path) -> None:
+    (files,), (command,), (shown,) = (blocks("Called again", one) for one in ("yaml", "sh", "text"))
+    write(folder, files)
+    done = call_command(*command.split()[1:])
+    assert (done.returncode, done.stdout) == (1, shown), done.stderr
+    config = folder / "mutators" / "config.yaml"
+    condition = "  matchConditions: [{name: once, expression: '!has(object.data.runs)'}]\n"
+    config.write_text(config.read_text().replace("  variables:\n", f"{condition}  variables:\n", 1))
+    assert call_command(*command.split()[1:]).returncode == 0
