@@ -68,3 +68,81 @@ def replay(*arguments: object, status: int = 0) -> dict[str, Any]:
     assert done.stdout, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
+
+
+def policy(name: str, expression: str, resources: str = "*") -> str:
+    """A ValidatingAdmissionPolicy that denies what *expression* is false of, and its binding, in YAML."""
+    rule = {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": [resources]}
+    documents = [
+        {
+            "kind": "ValidatingAdmissionPolicy",
+            "spec": {
+                "failurePolicy": "Fail",
+                "matchConstraints": {"resourceRules": [rule]},
+                "validations": [{"expression": expression, "message": f"{name} says no"}],
+            },
+        },
+        {
+            "kind": "ValidatingAdmissionPolicyBinding",
+            "spec": {"policyName": name, "validationActions": ["Deny"]},
+        },
+    ]
+    head = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": name}}
+    return "".join(f"---\n{json.dumps({**head, **one})}\n" for one in documents)
+
+
+def owner(version: str, kind: str, name: str) -> dict[str, Any]:
+    """An ownerReference of a controller."""
+    return {"apiVersion": version, "kind": kind, "name": name, "uid": f"{kind}-{name}", "controller": True}
+
+
+def made_of(name: str, namespace: str, image: str, user: str = "ci", **annotations: str) -> list[Any]:
+    """The requests by which a Deployment, its ReplicaSet and two Pods are created."""
+    controllers = "system:serviceaccount:kube-system:"
+    spec = {"containers": [{"name": "a", "image": image}]}
+    template, digest = {"spec": {"template": {"spec": spec}}}, "5f4d"
+    by_deployment, by_set = (
+        owner("apps/v1", "Deployment", name),
+        owner("apps/v1", "ReplicaSet", f"{name}-{digest}"),
+    )
+    pods = {"generateName": f"{name}-{digest}-", "labels": {"pod-template-hash": digest}}
+    rows: list[tuple[str, str, str, dict[str, Any], dict[str, Any]]] = [
+        ("apps", "Deployment", user, {"name": name}, template),
+        (
+            "apps",
+            "ReplicaSet",
+            f"{controllers}deployment-controller",
+            {"name": f"{name}-{digest}", "ownerReferences": [by_deployment]},
+            template,
+        ),
+        *[
+            (
+                "",
+                "Pod",
+                f"{controllers}replicaset-controller",
+                {**pods, "ownerReferences": [by_set]},
+                {"spec": spec},
+            )
+        ]
+        * 2,
+    ]
+    found = []
+    for number, (group, kind, by, metadata, content) in enumerate(rows):
+        of = {"group": group, "version": "v1"}
+        found.append(
+            document(
+                uid=f"{namespace}-{name}-{number}",
+                kind={**of, "kind": kind},
+                resource={**of, "resource": f"{kind.lower()}s"},
+                namespace=namespace,
+                name=metadata.get("name", ""),
+                userInfo={"username": by},
+                object={
+                    "apiVersion": f"{group}/v1".lstrip("/"),
+                    "kind": kind,
+                    "metadata": {**metadata, "namespace": namespace, "annotations": annotations},
+                    **content,
+                },
+            )
+        )
+    return found

@@ -52,10 +52,10 @@ _MAX_PATTERN_CHARS: Final = 512
 _MAX_REASON_CHARS: Final = 1024
 _MAX_OWNER_CHARS: Final = 253
 _GROUP: Final = rf"[a-z0-9]([-a-z0-9.]{{0,{SUBDOMAIN_LENGTH - 2}}}[a-z0-9])?"
-_KIND: Final = re.compile(rf"[A-Za-z][A-Za-z0-9]{{0,{LABEL_LENGTH - 1}}}(\.{_GROUP})?")
+KIND: Final = re.compile(rf"[A-Za-z][A-Za-z0-9]{{0,{LABEL_LENGTH - 1}}}(\.{_GROUP})?")
 
 
-_OWNER: Final = rf"{_KIND.pattern}/([!-)+-.0-~]+[*]?|[*])"
+OWNER: Final = rf"{KIND.pattern}/([!-)+-.0-~]+[*]?|[*])"
 _REGISTRY: Final = (
     r"(localhost|[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+|[A-Za-z0-9.-]+:[0-9]{1,5}|\[[0-9A-Fa-f:]+\](:[0-9]{1,5})?)"
 )
@@ -66,12 +66,12 @@ may be of anyone."""
 
 
 def _kind_problem(text: str) -> str | None:
-    if _KIND.fullmatch(text):
+    if KIND.fullmatch(text):
         return None
     return f"found {shown(text)}, expected KIND or KIND.GROUP, such as Pod or Deployment.apps"
 
 
-def _webhook_name(text: str) -> str | None:
+def webhook_name_problem(text: str) -> str | None:
     """Check the name of a webhook, or of a policy, which has its namespace in front if it is of one."""
     namespace, slash, name = text.rpartition("/")
     return (dns_1123_label(namespace) if slash else None) or dns_1123_subdomain(name)
@@ -148,7 +148,7 @@ class _Match(Declared):
     )
     names: Patterns | None = optional(_Patterns(), "Names of objects. `*` may end an entry")
     kinds: tuple[str, ...] = declare(
-        _names("kinds", _kind_problem, f"^{_KIND.pattern}$", LABEL_LENGTH + 1 + SUBDOMAIN_LENGTH),
+        _names("kinds", _kind_problem, f"^{KIND.pattern}$", LABEL_LENGTH + 1 + SUBDOMAIN_LENGTH),
         "`KIND` of any API group, or `KIND.GROUP`, as the client requested it. That of a subresource may be "
         "another: `PodExecOptions` for `pods/exec`",
         default=(),
@@ -172,8 +172,8 @@ class _Match(Declared):
     owners: tuple[str, ...] = declare(
         _names(
             "owners",
-            _fits(_OWNER, "KIND/NAME or KIND.GROUP/NAME, such as Deployment.apps/web"),
-            f"^{_OWNER}$",
+            _fits(OWNER, "KIND/NAME or KIND.GROUP/NAME, such as Deployment.apps/web"),
+            f"^{OWNER}$",
             _MAX_PATTERN_CHARS,
         ),
         "`KIND/NAME` or `KIND.GROUP/NAME`: objects of this name, and those that [belong to "
@@ -287,7 +287,8 @@ class ExceptionSpec(Declared):
         ),
     )
     webhooks: tuple[str, ...] = required(
-        _names("names", _webhook_name, f"^({LABEL}/)?{SUBDOMAIN}$"), "Full names of webhooks and policies"
+        _names("names", webhook_name_problem, f"^({LABEL}/)?{SUBDOMAIN}$"),
+        "Full names of webhooks and policies",
     )
     match: _Match = declare(
         Group(_Match),

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from gateway.pure.core.review import AdmissionRequest, Json
     from gateway.pure.core.verdict import Failed
 
-_GENERATED_FROM_CHARS: Final = 58
+GENERATED_FROM_CHARS: Final = 58
 """The API server keeps so many characters of ``generateName``, and appends five."""
 
 
@@ -154,7 +154,7 @@ class ExemptionInput:
         """Return the beginning of the name that the API server will make up; None if it will not."""
         found = metadata_of(self.outline).get("generateName")
         is_new = self.request.operation == "CREATE" and isinstance(found, str) and found
-        return str(found)[:_GENERATED_FROM_CHARS] if is_new else None
+        return str(found)[:GENERATED_FROM_CHARS] if is_new else None
 
     def kinds(self) -> tuple[str, str]:
         """Return the two ways to write the kind that the client requested."""

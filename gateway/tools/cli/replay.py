@@ -23,8 +23,11 @@ if TYPE_CHECKING:
 
     from gateway.config.kinds.kubernetes_settings import KubernetesSettings
     from gateway.config.merge.model import Config
+    from gateway.tools.replay.cases import Found
+    from gateway.tools.replay.run import Results
 
 WRONG: Final = 2
+_MAX_DAYS: Final = 366
 _THRESHOLDS: Final = {
     "max_newly_denied": "newlyDenied",
     "max_newly_allowed": "newlyAllowed",
@@ -58,6 +61,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         )
     add("--json", action="store_true", help="print the report as JSON")
     add("--html", metavar="FILE", type=Path, help="also write the report as a page, in one file")
+    add(
+        "--write-exceptions",
+        metavar="FILE",
+        type=Path,
+        help="write PolicyExceptions with which nothing is newly denied to this file, which must not exist",
+    )
+    add(
+        "--exceptions-expire-after",
+        metavar="DAYS",
+        type=_number,
+        default=30,
+        help="with --write-exceptions: when they end (default: 30)",
+    )
+    add(
+        "--exceptions-max-percent",
+        metavar="N",
+        type=_number,
+        default=50,
+        help="with --write-exceptions: write none that cover more of a webhook's requests (default: 50)",
+    )
+    add(
+        "--exceptions-owner-label",
+        metavar="LABEL",
+        default="",
+        help="with --write-exceptions: label of namespaces with the owner (default: owner, else team)",
+    )
     add("--latency", action="store_true", help="add the times of calls, which differ from run to run")
     parser.set_defaults(run=lambda parsed, _: run(parsed, parser.error))
 
@@ -77,6 +106,10 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
     from gateway.config.merge.load import load
 
     replay_sources.check(parsed, refuse)
+    if parsed.write_exceptions is not None and parsed.write_exceptions.exists():
+        refuse(f"--write-exceptions: {parsed.write_exceptions} exists, and its exceptions may be in use")
+    if not 0 < parsed.exceptions_expire_after <= _MAX_DAYS:
+        refuse(f"--exceptions-expire-after: expected 1 to {_MAX_DAYS} days")
     try:
         target = _cluster(parsed)
         configs = [load(paths) for paths in (parsed.config, parsed.against) if paths]
@@ -111,6 +144,9 @@ def _print(document: dict[str, Any], parsed: argparse.Namespace) -> int:
         if limit is not None and document[kind] > limit:
             logs.print_error(f"--{option.replace('_', '-')}: found {document[kind]}, at most {limit} allowed")
             status = 1
+    for problem in document.get("writtenExceptions", {}).get("problems", ()):
+        logs.print_error(f"no exceptions are written: {problem}")
+        status = 1
     if document["stopped"] or not document["replayed"]:
         logs.print_error(f"admission-gateway: {document['stopped'] or 'no review was replayed'}")
         status = 1
@@ -128,17 +164,61 @@ async def _replay(
     parsed: argparse.Namespace, configs: list[Config], target: KubernetesSettings | None
 ) -> dict[str, Any]:
     """Return the JSON of the report."""
+    from gateway.tools.replay.cases import Found
+    from gateway.tools.replay.report import Report
+    from gateway.tools.replay.run import left_out_webhooks, now
+    from gateway.tools.replay.write_exceptions import Settings, write_exceptions
+
+    found, report, began = Found(), Report(), now()
+    left_out = list(dict.fromkeys(key for config in configs for key in left_out_webhooks(config)))
+    digests: list[str] = []
+
+    async def one_pass(config: Config, results: Results, about: Found) -> None:
+        sides = [config, *configs[1:]]
+        digests.extend(await _pass(parsed, sides, target, about, results, began, set(left_out)))
+
+    written = None
+    if parsed.write_exceptions is None:
+        await one_pass(configs[0], report, found)
+    else:
+        settings = Settings(
+            parsed.write_exceptions,
+            parsed.exceptions_expire_after,
+            parsed.exceptions_max_percent,
+            parsed.exceptions_owner_label,
+        )
+        written = await write_exceptions(one_pass, configs[0], parsed.config, report, found, began, settings)
+    about: dict[str, object] = {
+        "configuration": " ".join(map(str, parsed.config)),
+        "digest": digests[0],
+        "against": " ".join(map(str, parsed.against)),
+        "comparedWith": " ".join(map(str, parsed.against)) or _answers_of_source(parsed),
+        "againstDigest": digests[1] if configs[1:] else "",
+        "webhooksLeftOut": [f"{phase} {name}/{webhook}" for phase, name, webhook in left_out],
+    }
+    document = report.document(found, about, with_times=parsed.latency)
+    if written is not None:
+        document["writtenExceptions"] = written.document(parsed.write_exceptions)
+    return document
+
+
+async def _pass(
+    parsed: argparse.Namespace,
+    configs: list[Config],
+    target: KubernetesSettings | None,
+    found: Found,
+    results: Results,
+    began: float,
+    left_out: set[tuple[str, str, str]],
+) -> list[str]:
+    """Replay the source through *configs* into *results*, and return the digests of the configurations."""
     from contextlib import AsyncExitStack
 
     from gateway.base.progress import Progress
     from gateway.tools.offline.gateway import offline_gateway
-    from gateway.tools.replay.cases import Found
-    from gateway.tools.replay.report import Report
-    from gateway.tools.replay.run import Replay, Side, left_out_webhooks, now
+    from gateway.tools.replay.run import Replay, Side
 
     configs = [replay_sources.with_cluster(config, target) for config in configs]
-    found, report, began = Found(), Report(), now()
-    left_out = list(dict.fromkeys(key for config in configs for key in left_out_webhooks(config)))
     async with AsyncExitStack() as stack:
         gateways = [
             await stack.enter_async_context(offline_gateway(config, uses_cluster=target is not None))
@@ -151,7 +231,7 @@ async def _replay(
         sides[0].calls_again = True
         namespaces = replay_sources.Namespaces(parsed.namespaces, configs[0], target)
         stack.push_async_callback(namespaces.close)
-        under_way = Replay(report, found, sides[0], sides[1] if len(sides) > 1 else None, namespaces.find)
+        under_way = Replay(results, found, sides[0], sides[1] if len(sides) > 1 else None, namespaces.find)
         progress = stack.enter_context(Progress("percent of the input", 100))
         shown = [0]
 
@@ -160,17 +240,8 @@ async def _replay(
                 shown[0] += 1
                 progress.advance()
 
-        cases = replay_sources.cases(parsed, configs[0], target, found, set(left_out))
-        await under_way.run(cases, done)
-    about: dict[str, object] = {
-        "configuration": " ".join(map(str, parsed.config)),
-        "digest": gateways[0].digest,
-        "against": " ".join(map(str, parsed.against)),
-        "comparedWith": " ".join(map(str, parsed.against)) or _answers_of_source(parsed),
-        "againstDigest": gateways[1].digest if len(gateways) > 1 else "",
-        "webhooksLeftOut": [f"{phase} {name}/{webhook}" for phase, name, webhook in left_out],
-    }
-    return report.document(found, about, with_times=parsed.latency)
+        await under_way.run(replay_sources.cases(parsed, configs[0], target, found, left_out), done)
+    return [gateway.digest for gateway in gateways]
 
 
 def _answers_of_source(parsed: argparse.Namespace) -> str:

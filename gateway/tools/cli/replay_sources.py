@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -72,16 +73,17 @@ async def cases(
     found: Found,
     left_out: set[tuple[str, str, str]],
 ) -> AsyncIterator[Case]:
-    """Yield the reviews of the source that was chosen."""
+    """Yield the reviews of the source that was chosen, numbered."""
+    numbers = count()
     if parsed.cluster_objects:
         from gateway.tools.replay.cluster import ClusterObjects
 
         assert target is not None
         async for case in ClusterObjects(target, config.webhooks).cases(found):
-            yield case
+            yield replace(case, number=next(numbers))
         return
     for case in _file_cases(parsed, found, left_out):
-        yield case
+        yield replace(case, number=next(numbers))
 
 
 def _file_cases(

@@ -74,7 +74,8 @@ class AuditLog:
             found.leave_out("the event lacks the kind of its object, or its resource")
             return None
         notes = (AS_CREATION,) if is_update else (NO_DEFAULTS,)
-        return Case(request, "", None, None, expected, notes)
+        time = str(event.get("requestReceivedTimestamp") or "")
+        return Case(request, "", None, None, expected, notes, time=time)
 
     def _why_left_out(self, event: dict[str, Any], verb: object) -> str:
         """Return why *event* cannot be replayed; empty if it can."""

@@ -48,6 +48,10 @@ class Case:
     """What the source does not have, so that policies may decide otherwise than at the time."""
     is_redacted: bool = False
     """Whether secret values were replaced already."""
+    time: str = ""
+    """When the request came, as the source has it; empty if it does not."""
+    number: int = 0
+    """The place among the reviews of the source, from 0."""
 
 
 @dataclass

@@ -10,6 +10,7 @@ from gateway.base.errors import GatewayError, ReviewError
 from gateway.base.files import SUFFIXES, UnusableFileError, read_file
 from gateway.config.yaml.parsing import parse_yaml
 from gateway.engine.object_review import RequestOptions, request_for
+from gateway.pure.core.workload import owners_of
 from gateway.tools.replay.cases import Case
 from gateway.tools.replay.results import known
 
@@ -23,6 +24,17 @@ if TYPE_CHECKING:
 EXISTS: Final = "an object that exists has the changes of admission at the time, and no user"
 NO_DEFAULTS: Final = "a file has the object without defaults, and without a user"
 OPTIONS: Final = RequestOptions(user="admission-gateway:replay")
+_CONTROLLERS: Final = {
+    ("", "ReplicationController"): "replication-controller",
+    ("apps", "DaemonSet"): "daemon-set-controller",
+    ("apps", "Deployment"): "deployment-controller",
+    ("apps", "ReplicaSet"): "replicaset-controller",
+    ("apps", "StatefulSet"): "statefulset-controller",
+    ("batch", "CronJob"): "cronjob-controller",
+    ("batch", "Job"): "job-controller",
+}
+"""The ServiceAccounts that create what belongs to objects of a kind."""
+_GROUPS: Final = ("system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated")
 _OF_THE_SERVER: Final = (
     "uid",
     "resourceVersion",
@@ -69,11 +81,20 @@ def cases_of(document: object, note: str, found: Found) -> Iterator[Case]:
     try:
         if not isinstance(document, dict):
             raise ReviewError("it is not an object")
-        request = request_for(as_sent(document), OPTIONS)
+        request = request_for(as_sent(document), _options(document))
     except ReviewError:
         found.leave_out("a document that is not a complete object")
         return
     yield Case(request, "", None, None, known(allowed=True), (note,))
+
+
+def _options(found: Json) -> RequestOptions:
+    """Return how *found* is created: by the controller of its owner, if Kubernetes has one."""
+    owners = owners_of(found)
+    controller = _CONTROLLERS.get(owners[0][:2]) if owners else None
+    if controller is None:
+        return OPTIONS
+    return RequestOptions(user=f"system:serviceaccount:kube-system:{controller}", groups=_GROUPS)
 
 
 def as_sent(document: dict[str, Any]) -> dict[str, Any]:

@@ -66,6 +66,7 @@ class Recordings:
             expected,
             notes,
             is_redacted=True,  # the whole line is without secrets
+            time=str(line.get("time") or ""),
         )
 
 

@@ -39,6 +39,13 @@ def as_text(document: dict[str, Any]) -> Iterator[str]:
         yield ""
         yield "input:"
         yield from (f"  {problem}" for problem in document["problems"])
+    if (written := document.get("writtenExceptions")) and not written["problems"]:
+        yield ""
+        if written["file"]:
+            number, denials = written["exceptions"], written["denials"]
+            yield f"exceptions: {number:,} for {denials:,} denials in {written['file']}"
+        else:
+            yield "exceptions: none are needed"
     if document["latency"]:
         yield ""
         yield "milliseconds of calls, at most (before p50, p99; after p50, p99):"
