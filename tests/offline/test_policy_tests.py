@@ -302,6 +302,12 @@ def test_changes_are_printable_and_empty_only_for_equal_values(before: object, a
     lines = list(changes(before, after))
     assert all(line.isprintable() for line in lines)
     assert bool(lines) == (as_yaml(before) != as_yaml(after))
+    assert yaml.safe_load(as_yaml(before)) == before
+
+
+def test_characters_are_written_as_they_are_and_halves_of_pairs_are_escaped() -> None:
+    assert as_yaml({"a": "é😀"}) == "a: é😀\n"
+    assert as_yaml({"a": "\ud800"}) == 'a: "\\uD800"\n'
 
 
 @pytest.mark.process

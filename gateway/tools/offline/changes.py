@@ -23,6 +23,13 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
+class _FastDumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
+    """The same in C, except that it escapes characters beyond U+FFFF."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
 def changes(before: object, after: object) -> Iterator[str]:
     """Yield the lines that differ between two JSON values, with a few lines around them; none if equal.
 
@@ -42,10 +49,18 @@ def coloured(line: str) -> str:
 
 def as_yaml(value: object) -> str:
     """Return *value* as block YAML with sorted keys and a line break at the end."""
+    try:
+        text = _dump(value, _FastDumper)
+    except UnicodeEncodeError:  # half of a surrogate pair
+        text = _dump(value, _Dumper)
+    return (_dump(value, _Dumper) if "\\U000" in text else text).removesuffix("...\n")
+
+
+def _dump(value: object, dumper: type[yaml.SafeDumper]) -> str:
     text: str = yaml.dump(
-        value, Dumper=_Dumper, sort_keys=True, allow_unicode=True, default_flow_style=False, width=1 << 30
+        value, Dumper=dumper, sort_keys=True, allow_unicode=True, default_flow_style=False, width=1 << 30
     )
-    return text.removesuffix("...\n")
+    return text
 
 
 def _lines(value: object) -> list[str]:
