@@ -39,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("paths", metavar="DIR_OR_FILE", nargs="+", help="rendered manifests; - for standard input")
     add_config(parser)
     add("--json", action="store_true", help="print a document of the kind PreviewReport")
+    add("--sarif", metavar="FILE", type=Path, help="also write the findings as SARIF, for code scanning")
     add(
         "--expand",
         choices=("true", "false"),
@@ -143,7 +144,7 @@ async def _preview(parsed: argparse.Namespace, config: Config, found: Input) -> 
         if left_out:
             named = ", ".join(left_out)
             logs.print_error(f"not called, because their sideEffects allow no dry run: {named}")
-        report = Report(_outputs(parsed, about))
+        report = Report(_outputs(parsed, config, about))
         results = Preview(gateway, options, now(), namespace).run(found.read())
         async with aclosing(results):
             async for one in results:
@@ -152,13 +153,20 @@ async def _preview(parsed: argparse.Namespace, config: Config, found: Input) -> 
     return report
 
 
-def _outputs(parsed: argparse.Namespace, about: dict[str, object]) -> list[Output]:
+def _outputs(parsed: argparse.Namespace, config: Config, about: dict[str, object]) -> list[Output]:
     from gateway.tools.preview.text import JsonOutput, TextOutput
 
     is_styled = sys.stdout is not None and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    if parsed.json:
-        return [JsonOutput(logs.print_text, about)]
-    return [TextOutput(logs.print_text, is_styled=is_styled)]
+    found: list[Output] = [
+        JsonOutput(logs.print_text, about)
+        if parsed.json
+        else TextOutput(logs.print_text, is_styled=is_styled)
+    ]
+    if parsed.sarif is not None:
+        from gateway.tools.preview.sarif import SarifOutput
+
+        found.append(SarifOutput(parsed.sarif, config))
+    return found
 
 
 def _known(found: Input, default: str) -> tuple[dict[str, Namespace], dict[tuple[str, str], CustomResource]]:

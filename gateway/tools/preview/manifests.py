@@ -8,6 +8,7 @@ each rendered template); kustomize api/internal/utils/annotations.go and api/res
 
 from __future__ import annotations
 
+import hashlib
 import re
 import sys
 import tempfile
@@ -62,6 +63,10 @@ class Unreadable(NamedTuple):
 
     place: Place
     message: str
+
+    def fingerprint(self) -> str:
+        """Return what stays equal if lines move."""
+        return hashlib.sha256(f"{self.place.file}|{self.message}".encode(errors="replace")).hexdigest()[:16]
 
 
 @dataclass(slots=True)

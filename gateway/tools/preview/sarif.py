@@ -1,0 +1,157 @@
+"""A preview as SARIF 2.1.0, for code scanning.
+
+Rules are all webhooks of the configuration, also those without findings, because an alert belongs to a rule.
+A run without findings is written too: otherwise old alerts would stay open.
+
+Source: OASIS SARIF 2.1.0, sections 3.11 (messages), 3.27 (results), 3.30 (regions);
+github/docs content/code-security/reference/code-scanning/sarif-support-for-code-scanning.md (bounds, and
+which members are read).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+import orjson
+
+from admission_gateway_worker.text import printable
+from gateway import __version__
+from gateway.tools.preview.model import OWN_RULES, UNREADABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gateway.config.merge.model import Config
+    from gateway.pure.core.webhook import Webhook
+    from gateway.tools.preview.manifests import Place, Unreadable
+    from gateway.tools.preview.model import Level, Previewed
+    from gateway.tools.preview.report import Listed, Totals
+
+SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
+MAX_RESULTS: Final = 5000
+"""Results that code scanning shows. It refuses a run with more than 25,000."""
+_MAX_RULES: Final = 20_000
+_MAX_CHARS: Final = 4000
+_MAX_DESCRIPTION: Final = 1000
+_LEVELS: Final[tuple[Level, ...]] = ("error", "warning", "note")
+_LINK: Final = re.compile(r"[\\\[\]]")
+_PHASES: Final = {"mutate": "mutating", "validate": "validating"}
+
+
+class SarifOutput:
+    """A file with one run."""
+
+    def __init__(self, file: Path, config: Config) -> None:
+        self._file = file
+        self._rules = list(_rules(config))
+        self._index = {rule["id"]: index for index, rule in enumerate(self._rules)}
+        self._results: dict[Level, list[dict[str, Any]]] = {level: [] for level in _LEVELS}
+        self._left_out = 0
+        self._folder = Path(os.path.realpath("."))
+
+    def add(self, found: Previewed, listed: list[Listed]) -> None:
+        """Take the findings of an object of the input."""
+        del found
+        for one in listed:
+            finding = one.finding
+            text = f"{finding.message}\n{_about(one)}"
+            self._add(finding.rule, finding.level, text, finding.place, one.fingerprint)
+
+    def add_unreadable(self, found: Unreadable) -> None:
+        """Take what is no object."""
+        self._add(UNREADABLE, "error", found.message, found.place, found.fingerprint())
+
+    def end(self, totals: Totals) -> None:
+        """Write the file."""
+        del totals
+        results = [one for level in _LEVELS for one in self._results[level]]
+        left_out = self._left_out + max(0, len(results) - MAX_RESULTS)
+        invocation: dict[str, Any] = {"executionSuccessful": True}
+        if left_out:
+            text = f"{left_out:,} further results are left out, those of the lowest level first"
+            invocation["toolExecutionNotifications"] = [{"level": "warning", "message": {"text": text}}]
+        driver = {
+            "name": "admission-gateway",
+            "semanticVersion": __version__,
+            "informationUri": "https://admission-gateway.io",
+            "rules": self._rules,
+        }
+        run = {
+            "tool": {"driver": driver},
+            "columnKind": "unicodeCodePoints",
+            "invocations": [invocation],
+            "results": results[:MAX_RESULTS],
+        }
+        document = {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
+        self._file.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n")
+
+    def _add(self, rule: str, level: Level, text: str, place: Place, fingerprint: str) -> None:
+        if len(self._results[level]) >= MAX_RESULTS:
+            self._left_out += 1
+            return
+        region = {"startLine": place.line, "startColumn": place.column, "endColumn": place.end_column}
+        location = {"artifactLocation": {"uri": self._uri(place.file)}, "region": region}
+        self._results[level].append(
+            {
+                "ruleId": rule,
+                **({"ruleIndex": self._index[rule]} if rule in self._index else {}),
+                "level": level,
+                "message": {"text": _text(text)},
+                "locations": [{"physicalLocation": location}],
+                "partialFingerprints": {"primaryLocationLineHash": fingerprint},
+            }
+        )
+
+    def _uri(self, file: str) -> str:
+        """Return *file* as a URI: if it is in the present folder relative to that, links resolved."""
+        found = Path(os.path.realpath(file))
+        path = found.relative_to(self._folder) if found.is_relative_to(self._folder) else Path(file)
+        return quote(path.as_posix(), safe="/", errors="replace")
+
+
+def _rules(config: Config) -> Sequence[dict[str, Any]]:
+    """Return a rule for each webhook of *config*, and for each finding of the preview's own."""
+    rules: dict[str, dict[str, Any]] = {}
+    for webhook in config.webhooks[:_MAX_RULES]:
+        rules.setdefault(f"{webhook.configuration}/{webhook.name}", _rule_of(webhook))
+    for name, text in OWN_RULES.items():
+        rules.setdefault(name, _rule(name, text, "See the page Preview of the documentation."))
+    return list(rules.values())
+
+
+def _rule_of(webhook: Webhook) -> dict[str, Any]:
+    name = f"{webhook.configuration}/{webhook.name}"
+    about = f"The {_PHASES[webhook.phase]} webhook or policy {webhook.name} of {webhook.configuration}."
+    return _rule(
+        name, about, "Change the object so that the policy allows it, or ask the owner of the policy."
+    )
+
+
+def _rule(name: str, about: str, advice: str) -> dict[str, Any]:
+    shown = printable(about, _MAX_DESCRIPTION)
+    return {
+        "id": name,
+        "shortDescription": {"text": shown},
+        "fullDescription": {"text": shown},
+        "help": {"text": advice},
+        "defaultConfiguration": {"level": "error"},
+    }
+
+
+def _about(listed: Listed) -> str:
+    """Return which objects a finding is about."""
+    owner = listed.about.created_from
+    created = f", created from {owner}" if owner is not None else ""
+    also = f" and {', '.join(listed.also)}" if listed.also else ""
+    field = f", field {listed.finding.path}" if listed.finding.path else ""
+    return f"{listed.about.name}{created}{also}{field}"
+
+
+def _text(text: str) -> str:
+    """Return *text* as a plain text message: links in it, which have brackets, stay text."""
+    lines = [printable(line, _MAX_CHARS) for line in text[: 2 * _MAX_CHARS].split("\n")]
+    return _LINK.sub(lambda found: f"\\{found[0]}", "\n".join(lines))
