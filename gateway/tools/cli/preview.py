@@ -40,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config(parser)
     add("--json", action="store_true", help="print a document of the kind PreviewReport")
     add("--sarif", metavar="FILE", type=Path, help="also write the findings as SARIF, for code scanning")
+    add("--junit", metavar="FILE", type=Path, help="also write the results as JUnit's XML")
     add(
         "--expand",
         choices=("true", "false"),
@@ -166,6 +167,10 @@ def _outputs(parsed: argparse.Namespace, config: Config, about: dict[str, object
         from gateway.tools.preview.sarif import SarifOutput
 
         found.append(SarifOutput(parsed.sarif, config))
+    if parsed.junit is not None:
+        from gateway.tools.preview.junit import JunitOutput
+
+        found.append(JunitOutput(parsed.junit))
     return found
 
 
