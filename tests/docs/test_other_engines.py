@@ -39,6 +39,27 @@ def test_the_first_example(page: str, spec: dict[str, object], message: str, tmp
     assert (status.message if status else "") == message
 
 
+@pytest.mark.parametrize(
+    ("namespace", "image", "message"),
+    [
+        ("shop", "registry.example.com/proxy", ""),
+        ("shop", "registry.example.com/other", "Policy tagged-images failed: an image has no tag"),
+        ("pay", "registry.example.com/proxy", "Policy tagged-images failed: an image has no tag"),
+    ],
+)
+def test_the_example_with_images_of_an_exception(
+    namespace: str, image: str, message: str, tmp_path: Path
+) -> None:
+    (example,) = (one for one in EXAMPLE.findall((DOCS / "kyverno.md").read_text()) if "images: [" in one)
+    pod = {
+        "metadata": {"name": "a", "namespace": namespace},
+        "spec": {"containers": [{"name": "a", "image": image}]},
+    }
+    documents = list(yaml.safe_load_all(example))
+    status = decided(tmp_path, documents, {"object": pod, "namespace": namespace}).decision.status
+    assert (status.message if status else "") == message
+
+
 def test_the_example_with_a_worker_has_the_entries_that_the_page_names() -> None:
     page = (DOCS / "kyverno.md").read_text()
     (example,) = (one for one in EXAMPLE.findall(page) if "engines:" in one)

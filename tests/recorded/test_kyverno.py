@@ -45,6 +45,8 @@ DIFFERENT: Final[dict[str, dict[str, str]]] = {
         "match-namespace-selector-unknown": _UNKNOWN,
         "match-namespace-selector-unknown-no": _UNKNOWN,
         "exception-variables": "The gateway refuses conditions of exceptions with variables.",
+        "exception-values-in-exceptions": "The gateway refuses conditions that use what exceptions allow.",
+        "exception-values-of-one-policy-twice": "An exception that names a policy twice counts once.",
     },
     "extraction": {"other-version": _VERSIONS},
     "mutating": {

@@ -21,7 +21,7 @@ from gateway.config.loaders.kyverno_spec import (
 )
 from gateway.config.loaders.part import Part
 from gateway.config.yaml.fields import RFC_3339
-from gateway.pure.cel.dialects import KYVERNO
+from gateway.pure.cel.dialects import KYVERNO_EXCEPTION
 from gateway.pure.kyverno.exceptions import CelException
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def read_exception(document: Document, fields: Fields) -> ReadException:
     source = fields.required_group("spec")
     fields.finish()
     spec = _Spec.read(source)
-    expressions = Expressions(has_params=False, dialect=KYVERNO)
+    expressions = Expressions(has_params=False, dialect=KYVERNO_EXCEPTION)
     conditions = compiled_conditions(spec.match_conditions, expressions)
     exception = CelException(
         id_of(metadata),

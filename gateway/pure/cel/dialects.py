@@ -29,7 +29,15 @@ from gateway.pure.cel.types import DYN, STRING, TIMESTAMP, Type, list_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["CLUSTER_POLICY", "GATEKEEPER", "KUBERNETES", "KYVERNO", "Dialect", "of_kyverno"]
+__all__ = [
+    "CLUSTER_POLICY",
+    "GATEKEEPER",
+    "KUBERNETES",
+    "KYVERNO",
+    "KYVERNO_EXCEPTION",
+    "Dialect",
+    "of_kyverno",
+]
 
 _REQUEST: Final = "kubernetes.AdmissionRequest"
 _EXCEPTION: Final = Type("libs.Exception")
@@ -93,6 +101,10 @@ KYVERNO: Final = Dialect(
     has_authorizer=False,
 )
 """Policies of policies.kyverno.io. Their objects can be in ``request``, too."""
+KYVERNO_EXCEPTION: Final = replace(
+    KYVERNO, variables={name: of for name, of in KYVERNO.variables.items() if name != "exceptions"}
+)
+"""Conditions of exceptions, which decide what the variable ``exceptions`` has, and have no such variable."""
 _KYVERNO_NAMESPACED: Final = replace(
     KYVERNO,
     functions=(

@@ -434,6 +434,12 @@ case(
     exceptions=[exception(kind=MUTATING, allowedValues=["a", "b"])],
 )
 case(
+    "exception-values-in-conditions",
+    "matchConditions of the policy can use values of an exception.",
+    mutating(LABEL, matchConditions=named(a="!('a' in exceptions.allowedValues)")),
+    exceptions=[exception(kind=MUTATING, allowedValues=["a"])],
+)
+case(
     "exception-running",
     "Conditions of exceptions see the object as policies before left it.",
     mutating(LABEL, name="a"),

@@ -686,6 +686,56 @@ excepted(
     exception(name="a", images=["q"]),
     exception(name="b"),
 )
+excepted(
+    "values-of-parts",
+    "Images and values of exceptions whose conditions are false are not there.",
+    exception(name="a", images=["x"], allowedValues=["y"]),
+    exception("false", name="b", images=["z"], allowedValues=["z"]),
+    policy=validating(
+        check("false", by="exceptions.allowedImages.join(' ') + '/' + exceptions.allowedValues.join(' ')")
+    ),
+)
+excepted(
+    "values-in-conditions",
+    "matchConditions of the policy can use images and values.",
+    exception(allowedValues=["x"]),
+    policy=validating(NO, matchConditions=named(a="!(object.metadata.name in exceptions.allowedValues)")),
+)
+excepted(
+    "values-in-variables",
+    "Variables can use images and values.",
+    exception(allowedValues=["x"]),
+    policy=validating(
+        check("object.metadata.name in variables.names", "value"),
+        variables=named(names="exceptions.allowedValues"),
+    ),
+)
+excepted(
+    "values-in-exceptions",
+    "Conditions of exceptions have no images and values.",
+    exception("exceptions.allowedValues.size() == 0", allowedValues=["x"]),
+    policy=validating(YES),
+)
+excepted(
+    "values-before-error",
+    "An error of another exception counts after images and values.",
+    exception(name="a", allowedValues=["x"]),
+    exception(MISSING, name="b"),
+    policy=validating(YES),
+)
+excepted(
+    "values-of-one-policy-twice",
+    "An exception that names a policy twice gives its images and values twice.",
+    {**exception(), "spec": {"policyRefs": [{"name": "p", "kind": "ValidatingPolicy"}] * 2, "images": ["a"]}},
+    policy=validating(check("false", by="exceptions.allowedImages.join(' ')")),
+)
+excepted(
+    "images-of-template",
+    "The variant for workloads has images and values of the exceptions of its policy.",
+    exception(images=["nginx:1"]),
+    policy=IMAGES,
+    on=create(workload("Deployment")),
+)
 excepted("pass", "reportResult changes reports only.", exception(reportResult="pass"))
 excepted(
     "no-match",
