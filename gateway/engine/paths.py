@@ -258,18 +258,24 @@ def _first_sections(
 
     A bound at a missing webhook counts as after all of its configuration.
     """
+    existing = set(map(_name, webhooks))
     # The configuration from which each bound counts, in descending order. With True it counts from the next.
+    # A bound at a webhook counts from this one, wherever ``after`` has put it.
     waiting = sorted(
-        ((name, webhook != START, number) for number, (name, webhook) in enumerate(bounds, 2)), reverse=True
+        (
+            (name, webhook != START, number)
+            for number, (name, webhook) in enumerate(bounds, 2)
+            if (name, webhook) not in existing
+        ),
+        reverse=True,
     )
     configuration: str | None = None
-    passed = section = 1
+    section = 1
     for webhook in webhooks:
         if webhook.configuration != configuration:
             configuration = webhook.configuration
             while waiting and waiting[-1][:2] <= (configuration, False):
-                passed = max(passed, waiting.pop()[2])
-            section = passed
+                section = max(section, waiting.pop()[2])
         section = max(section, within.get(_name(webhook), 1))
         yield section
 

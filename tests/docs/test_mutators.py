@@ -45,3 +45,16 @@ def test_a_policy_that_counts_is_found(folder: Path) -> None:
     condition = "  matchConditions: [{name: once, expression: '!has(object.data.runs)'}]\n"
     config.write_text(config.read_text().replace("  variables:\n", f"{condition}  variables:\n", 1))
     assert call_command(*command.split()[1:]).returncode == 0
+
+
+@pytest.mark.process
+def test_the_order_is_that_of_after(folder: Path) -> None:
+    (files,), (command,), (shown,) = (blocks("Order", one) for one in ("yaml", "sh", "text"))
+    write(folder, files)
+    done = call_command(*command.split()[1:])
+    assert (done.returncode, done.stdout) == (0, shown), done.stdout + done.stderr
+    config = folder / "order" / "config.yaml"
+    config.write_text(re.sub("    after: .*\\n", "", config.read_text()))
+    without = call_command(*command.split()[1:])
+    assert without.returncode == 1
+    assert "-    imagePullPolicy: Always" in without.stdout

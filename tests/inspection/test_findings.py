@@ -17,6 +17,7 @@ from gateway.pure.core.webhook import HttpsClient
 from gateway.tools.inspection.certificates import distrusted
 from gateway.tools.inspection.model import ClusterState
 from gateway.tools.inspection.registration import inspect
+from gateway.tools.registration.plan import RegistrationOptions, plan
 from tests.core.build import webhook
 from tests.deploy.cluster import REGISTRATION, objects
 from tests.deploy.cluster import configured as shipped
@@ -403,3 +404,26 @@ def test_the_shipped_registration_matches_the_shipped_configuration(
     assert [one.place for one in found if "certificate" not in one.message] == [
         "namespaces admission-gateway, kube-node-lease, kube-public, kube-system"
     ]
+
+
+def test_an_order_that_the_registered_entries_break_is_an_error(tmp_path: Path) -> None:
+    hooks = (
+        webhook("a.policies.test", rules=(PODS,), failure_policy="Ignore"),
+        webhook("b.policies.test", rules=(PODS,), after=("a.policies.test",)),
+    )
+    case = Registered(tmp_path, *hooks)
+    assert not [one for one in case.found() if "its after names" in one.message]
+    split = RegistrationOptions(case.backend, split_mutating=True)
+    case.seen = replace(case.seen, configurations=plan(case.config, split).documents)
+    (found,) = (one for one in case.found() if "its after names" in one.message)
+    first, second = (
+        f"MutatingWebhookConfiguration/admission-gateway: webhooks[{number}] "
+        f"{policy}.mutate.admission-gateway.io"
+        for number, policy in enumerate(("fail", "ignore"))
+    )
+    assert (found.severity, found.place) == ("error", "mutate policies/b.policies.test")
+    assert found.message == (
+        f"is called before policies/a.policies.test, which its after names: {first} comes before {second}"
+    )
+    case.hooks = (hooks[0], replace(hooks[1], rules=(rule("nodes"),)))
+    assert not [one for one in case.found() if "its after names" in one.message]

@@ -325,6 +325,14 @@ def test_split_mutating_notes_a_changed_order() -> None:
     assert notes(configured(ignored, hook("b", rules=(rule("nodes"),))), split_mutating=True) == []
 
 
+def test_split_mutating_notes_an_order_that_it_breaks() -> None:
+    ignored, closed = hook("a", failure_policy="Ignore"), hook("b", after=("a.x.test",))
+    assert notes(configured(ignored, closed), split_mutating=True)[0] == (
+        "--split-mutating breaks `after`: policies/b.x.test (Fail) has to be called after "
+        "policies/a.x.test (Ignore), and will be called before it"
+    )
+
+
 TEAM = labelled("team", "a")
 
 

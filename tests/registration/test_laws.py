@@ -89,6 +89,21 @@ def test_every_webhook_gets_the_requests_it_would_get_alone(
 
 
 @thorough
+@given(webhooks("mutate"), st.permutations(["early", "late", "a", "z", "m"]), st.data())
+def test_webhooks_that_after_has_moved_get_their_requests_in_that_order(
+    hooks: list[Webhook], names: list[str], data: st.DataObject
+) -> None:
+    moved = [
+        replace(hook, configuration=name, after=("x.policies.test",))
+        for hook, name in zip(hooks, names, strict=False)
+    ]
+    config = configured(*moved)
+    made, paths = entries_of(plan(config, RegistrationOptions(SERVICE))), Paths(config)
+    for client_request in data.draw(requests(10)):
+        assert called(paths, made, client_request) == called_alone(moved, client_request)
+
+
+@thorough
 @given(st.sampled_from(["mutate", "validate"]).flatmap(webhooks), wishes)
 def test_registrations_are_valid_for_the_api_server(
     hooks: list[Webhook], wishes: RegistrationOptions

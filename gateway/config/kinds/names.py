@@ -6,9 +6,10 @@ Source: k8s.io/apimachinery pkg/util/validation/validation.go; RFC 1035, RFC 112
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gateway.base.text import shown
+from gateway.config.kinds.declare import Text, Texts
 from gateway.config.yaml.fields import child
 
 if TYPE_CHECKING:
@@ -93,6 +94,22 @@ def webhook_name(text: str) -> str | None:
     if text.count(".") < 2:
         return f"found {shown(text)}, expected three or more parts between dots, as in images.example.com"
     return None
+
+
+NAME_OF_WEBHOOK: Final = Text(
+    "DNS name with at least three parts",
+    webhook_name,
+    maxLength=SUBDOMAIN_LENGTH,
+    pattern=f"^{WEBHOOK_NAME}$",
+)
+_MOST: Final = 16
+NAMES_OF_WEBHOOKS: Final = Texts(
+    f"list of 1 to {_MOST} names of webhooks",
+    webhook_name,
+    (1, _MOST),
+    maxLength=SUBDOMAIN_LENGTH,
+    pattern=f"^{WEBHOOK_NAME}$",
+)
 
 
 def configuration_name(text: str) -> str | None:

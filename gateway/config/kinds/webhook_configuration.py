@@ -40,6 +40,8 @@ class WebhookConfiguration:
     """The paths of matchConditions that use the API server's authorizer."""
     followed: tuple[str, ...] = ()
     """The paths of ``caBundleFrom``, whose objects are followed in a cluster."""
+    afters: tuple[tuple[str, Webhook], ...] = ()
+    """The path of every ``after``, and its webhook."""
 
 
 def schema(phase: Phase) -> Schema:
@@ -60,7 +62,7 @@ def read_webhook_configuration(
 ) -> WebhookConfiguration:
     """Return the configuration object behind *fields*; apiVersion and kind are read already."""
     name = read_metadata(fields, configuration_name).name
-    webhooks, pools, authorizers, followed = [], [], [], []
+    webhooks, pools, authorizers, followed, afters = [], [], [], [], []
     first_of_name: dict[str, str] = {}
     for entry in fields.mappings("webhooks"):
         problems = len(fields.problems.found)
@@ -69,6 +71,8 @@ def read_webhook_configuration(
             entry.accept("reinvocationPolicy")
         webhook = version[phase].read(entry).webhook(phase, name)
         webhooks.append(webhook)
+        if webhook.after:
+            afters.append((entry.at("after"), webhook))
         for parent, client in zip(("", ".rollout.candidate"), webhook.clients, strict=False):
             path = f"{entry.path}{parent}.clientConfig"
             if isinstance(client, WorkerRef) and client.pool:
@@ -85,5 +89,5 @@ def read_webhook_configuration(
             first_of_name[webhook.name] = entry.path
     fields.finish()
     return WebhookConfiguration(
-        phase, name, tuple(webhooks), tuple(pools), tuple(authorizers), tuple(followed)
+        phase, name, tuple(webhooks), tuple(pools), tuple(authorizers), tuple(followed), tuple(afters)
     )

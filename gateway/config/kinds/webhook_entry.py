@@ -21,7 +21,6 @@ from gateway.config.kinds.declare import (
     Group,
     Groups,
     Integer,
-    Text,
     Type,
     declare,
     optional,
@@ -39,10 +38,9 @@ from gateway.config.kinds.matching import (
 from gateway.config.kinds.metadata import LabelSelector
 from gateway.config.kinds.names import (
     LABEL_LENGTH,
-    SUBDOMAIN_LENGTH,
-    WEBHOOK_NAME,
+    NAME_OF_WEBHOOK,
+    NAMES_OF_WEBHOOKS,
     dns_1035_label,
-    webhook_name,
 )
 from gateway.config.kinds.rollout import RolloutEntry
 from gateway.config.kinds.validation import Rule
@@ -146,12 +144,7 @@ class WebhookEntry(Declared):
         _without_side_effects("!has(self.cache)", "cache", "requires sideEffects None: calls are left out"),
     )
     name: str = required(
-        Text(
-            "DNS name with at least three parts",
-            webhook_name,
-            maxLength=SUBDOMAIN_LENGTH,
-            pattern=f"^{WEBHOOK_NAME}$",
-        ),
+        NAME_OF_WEBHOOK,
         "Unique in the configuration",
     )
     client_config: ClientConfig = required(
@@ -241,11 +234,17 @@ class MutatingEntry(WebhookEntry):
     reinvocation_policy: ReinvocationPolicy = declare(
         Choice(REINVOCATION_POLICIES), "Mutating webhooks only", default="Never"
     )
+    after: tuple[str, ...] = declare(
+        NAMES_OF_WEBHOOKS,
+        "Mutating webhooks only. Webhooks, of any configuration, that are called before it, see "
+        "[order](mutators.md#order)",
+        default=(),
+    )
 
     def webhook(self, phase: Phase, configuration: str) -> Webhook:
         """As in the class above."""
         made = super().webhook(phase, configuration)
-        return replace(made, reinvocation_policy=self.reinvocation_policy)
+        return replace(made, reinvocation_policy=self.reinvocation_policy, after=self.after)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -47,11 +47,12 @@ from gateway.pure.admission_policies.model import (
     ValidatingBinding,
     ValidatingPolicy,
 )
+from gateway.pure.core import call_order
 from gateway.pure.core.exemptions import PolicyException
 from gateway.pure.core.webhook import Phase, Webhook, WorkerRef
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from gateway.config.merge.custom_policies import BoundEntry
     from gateway.config.merge.custom_resource import Content, Key
@@ -206,6 +207,8 @@ class _Merge:
         problems, reason = read.problems, "Invalid"
         if not problems:
             problems, reason = self._missing_pools(read), "NoWorkerPool"
+        if not problems:
+            problems, reason = self._circles.get(resource.key, ()), "OrderCircle"
         if not problems:
             problems, reason = self._rejected.get(resource.key, ()), REJECTED
         if not problems:
@@ -384,17 +387,41 @@ class _Merge:
             of_policies = [hook for entry in bound.values() for hook in entry.webhooks]
             of_cluster += [hook for hook in (*of_policies, *self._loaded) if hook.phase == phase]
             # Stable: within a configuration the order is as written.
-            return tuple(sorted((*of_files, *of_cluster), key=lambda hook: hook.order))
+            return call_order.in_call_order(sorted((*of_files, *of_cluster), key=lambda hook: hook.order))
 
+        mutating = webhooks("mutate", files.mutating)
         return replace(
             files,
-            mutating=webhooks("mutate", files.mutating),
+            mutating=mutating,
             validating=webhooks("validate", files.validating),
             pools={**files.pools, **{name: pool for name, pool in self._pools.items() if name in used}},
             exceptions=tuple(sorted((*files.exceptions, *self._exceptions), key=lambda one: one.id)),
             configurations=files.configurations | {(one.phase, one.name) for one in added},
-            warnings=(*files.warnings, *self._warnings, *self._unknown_to_files()),
+            warnings=(
+                *files.warnings,
+                *self._warnings,
+                *self._unknown_to_files(),
+                *_unknown_in_order(mutating),
+            ),
         )
+
+    @cached_property
+    def _circles(self) -> Mapping[Key, tuple[Problem, ...]]:
+        """The circles of ``after`` in which webhooks of custom resources are, by resource."""
+        owners = {
+            hook: (read.resource, path)
+            for read in self._read.values()
+            if isinstance(read.content, WebhookConfiguration) and not read.problems
+            for path, hook in read.content.afters
+            if not self._is_in_files(*read.resource.key)
+        }
+        found: dict[Key, tuple[Problem, ...]] = {}
+        for circle in call_order.circles([*self._files.mutating, *owners]):
+            for resource, path in (owners[hook] for hook in circle if hook in owners):
+                message = f"found a circle, expected an order: {call_order.circle_text(circle)}"
+                of_resource = found.setdefault(resource.key, ())
+                found[resource.key] = (*of_resource, Problem(resource.where, path, message))
+        return found
 
     def _is_in_files(self, kind: str, name: str) -> bool:
         if kind in (NAMESPACED, CLUSTER_WIDE):
@@ -432,3 +459,13 @@ class _Merge:
         self._configurations.append(read.failing)
         failing, every = len(read.failing.webhooks), len(read.content.webhooks)
         return f"{failing} of its webhooks fail by their failurePolicy, {every - failing} are inactive"
+
+
+def _unknown_in_order(mutating: Sequence[Webhook]) -> Iterator[Problem]:
+    """Yield a warning for each name in ``after`` that no webhook has."""
+    known = {hook.name for hook in mutating}
+    for hook in mutating:
+        for message in call_order.unknown_in_after(hook, known):
+            yield Problem(
+                f"MutatingWebhookConfiguration {shown(hook.configuration)}", f"{hook.name}: after", message
+            )

@@ -40,6 +40,7 @@ from gateway.config.yaml.documents import (
     Document,
 )
 from gateway.config.yaml.fields import MAX_PROBLEMS, child
+from gateway.pure.core import call_order
 from gateway.pure.core.webhook import WorkerRef
 
 if TYPE_CHECKING:
@@ -82,6 +83,8 @@ class _Collected:
     configurations: list[WebhookConfiguration] = field(default_factory=list)
     references: list[tuple[Document, str, str]] = field(default_factory=list)
     """Document, path and pool name of every reference to a WorkerPool."""
+    afters: list[tuple[Document, str, Webhook]] = field(default_factory=list)
+    """Document and path of every ``after``, and its webhook."""
     need_cluster: list[tuple[Document, str, str]] = field(default_factory=list)
     """Document, path and message of everything that requires a cluster."""
     pools: dict[str, WorkerPool] = field(default_factory=dict)
@@ -136,7 +139,11 @@ def read(found: Iterable[Document], readable: Readable | None = None, servers: I
         engines=collected.gateway.policies.engines,
     )
     # If there are problems, the name of a webhook that could not be read would be another one.
-    problems = _problems(documents) or _problems_of_names(documents, collected, bound)
+    problems = (
+        _problems(documents)
+        or _problems_of_order(documents, collected)
+        or _problems_of_names(documents, collected, bound)
+    )
     if problems:
         raise ConfigError(problems)
     _warn_if_all_are_left(collected)
@@ -191,6 +198,15 @@ def _source(documents: Sequence[Document]) -> bytes:
         return b""
 
 
+def _problems_of_order(documents: Sequence[Document], collected: _Collected) -> list[Problem]:
+    """Return the circles of ``after``."""
+    places = [webhook for _, _, webhook in collected.afters]
+    for circle in call_order.circles(places):
+        document, path, _ = collected.afters[places.index(circle[0])]
+        document.problems.add(path, f"found a circle, expected an order: {call_order.circle_text(circle)}")
+    return _problems(documents)
+
+
 def _problems_of_names(
     documents: Sequence[Document], collected: _Collected, bound: Sequence[Webhook]
 ) -> list[Problem]:
@@ -207,6 +223,12 @@ def _problems_of_names(
     for _, kind, policy in collected.policies.policies:
         names.append(("validate" if kind == POLICY else "mutate", policy.name))
     known = frozenset(name for _, name in names)
+    mutating = {
+        hook.name for each in collected.configurations if each.phase == "mutate" for hook in each.webhooks
+    }
+    for document, path, webhook in collected.afters:
+        for message in call_order.unknown_in_after(webhook, mutating):
+            document.problems.warn(path, message)
     for document, exception in collected.exceptions:
         for message in unknown_webhooks(exception.webhooks, known):
             document.problems.warn(child(child(document.path, "spec"), "webhooks"), message)
@@ -282,6 +304,7 @@ def _read(document: Document, collected: _Collected) -> None:
         name = configuration.name
         collected.configurations.append(configuration)
         collected.references.extend((document, path, pool) for path, pool in configuration.pools)
+        collected.afters.extend((document, path, webhook) for path, webhook in configuration.afters)
         for paths, message in (
             (configuration.authorizers, NO_AUTHORIZER),
             (configuration.followed, NO_CLUSTER_TO_FOLLOW),
@@ -344,7 +367,7 @@ def _config(collected: _Collected, bound: tuple[Webhook, ...], warnings: tuple[P
         return tuple(policy for policy in bound if policy.phase == phase)
 
     return Config(
-        mutating=(*of_phase("mutate"), *webhooks("mutate")),
+        mutating=call_order.in_call_order((*of_phase("mutate"), *webhooks("mutate"))),
         validating=(*of_phase("validate"), *webhooks("validate")),
         pools=collected.pools,
         namespaces=collected.namespaces,

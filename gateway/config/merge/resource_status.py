@@ -25,9 +25,9 @@ class ResourceStatus:
     resource: CustomResource
     reason: str
     """The reason of the status condition: Accepted, CannotSucceed, Invalid, NameInFiles, NoWorkerPool,
-    RejectedByWorkers, Expired, UnknownWebhook, ParamKindNotListed, ResourceNotListed, PolicyInFiles,
-    NoPolicy, LeftToAPIServer, InAPIServer or Pinned. Those of other engines, whose status is not written, can
-    also be NotUsed and NoTemplate."""
+    OrderCircle, RejectedByWorkers, Expired, UnknownWebhook, ParamKindNotListed, ResourceNotListed,
+    PolicyInFiles, NoPolicy, LeftToAPIServer, InAPIServer or Pinned. Those of other engines, whose status is
+    not written, can also be NotUsed and NoTemplate."""
     problems: tuple[Problem, ...] = ()
     """Why it is refused."""
     effect: str = ""

@@ -262,6 +262,8 @@ class Webhook:
     """The stages through which ``rollout`` goes. None if there are none."""
     cache: Cache | None = None
     """None if every request is a call."""
+    after: tuple[str, ...] = ()
+    """Names of mutating webhooks that are called before it, see ``gateway.pure.core.call_order``."""
     namespace: str = field(default="", repr=False)
     """Of a policy of one namespace: it is for the requests in that one only."""
 

@@ -79,6 +79,7 @@ def check_entries(
         webhook = sendable(configured)
         if webhook.rules:
             yield from _of_webhook(webhook, found)
+    yield from _of_order(config.mutating, found)
     for route in found:
         yield from _of_conditions(route, planned)
         yield from _of_policies(route)
@@ -101,6 +102,30 @@ def _of_webhook(webhook: Webhook, found: Sequence[EntryRoute]) -> Iterator[Findi
                 message = f"is called twice, by {other.place} and by {entry.place}"
                 advice = f"{REGISTER}, and remove the entry that it does not create"
                 yield Finding("warning", place, message, advice)
+
+
+def _of_order(mutating: Sequence[Webhook], found: Sequence[EntryRoute]) -> Iterator[Finding]:
+    """Yield the webhooks that entries bring before one that ``after`` names, for the same requests."""
+    by_name: dict[str, list[Webhook]] = {}
+    for webhook in mutating:
+        by_name.setdefault(webhook.name, []).append(webhook)
+    for webhook in mutating:
+        for before in (one for name in webhook.after for one in by_name.get(name, ())):
+            for number, route in enumerate(found):
+                own = route.part(webhook)
+                for later in found[number + 1 :]:
+                    other = later.part(before)
+                    if own is not None and other is not None and _overlap(own, other):
+                        message = (
+                            f"is called before {before.configuration}/{before.name}, which its after names: "
+                            f"{route.entry.place} comes before {later.entry.place}"
+                        )
+                        place = f"{webhook.phase} {webhook.configuration}/{webhook.name}"
+                        yield Finding("error", place, message, REGISTER)
+
+
+def _overlap(one: Webhook, other: Webhook) -> bool:
+    return any(overlap(own, their) for own in one.rules for their in other.rules)
 
 
 def _never_sent(

@@ -190,8 +190,13 @@ def _by_versions(
     sections: dict[str, list[list[int]]] = {}
     for (_, key), indices in groups.items():
         sections.setdefault(key, []).append(indices)
+    # Names of configurations are bounds only where the order is theirs, and ``after`` does not change it.
+    is_by_name = not any(webhook.after for webhook in webhooks)
     bounds = {
-        key: [_bound(hooks[before[-1]], hooks[after[0]]) for before, after in pairwise(several)]
+        key: [
+            _bound(hooks[before[-1]], hooks[after[0]], is_by_name=is_by_name)
+            for before, after in pairwise(several)
+        ]
         for key, several in sections.items()
     }
     together = dict(zip(groups, _matched_together(hooks, relations, groups.values()), strict=True))
@@ -211,9 +216,9 @@ def _by_versions(
         yield Entry(title, phase, path, members, together[number, key])
 
 
-def _bound(before: Webhook, after: Webhook) -> tuple[str, str]:
+def _bound(before: Webhook, after: Webhook, *, is_by_name: bool) -> tuple[str, str]:
     """Return the shortest bound between two webhooks, of which *before* comes first."""
-    if before.configuration == after.configuration:
+    if before.configuration == after.configuration or not is_by_name:
         return after.configuration, after.name
     name = after.configuration
     prefixes = (name[:length] for length in range(1, len(name) + 1))
@@ -251,7 +256,19 @@ def _matched_together(
 
 
 def _order_changes(webhooks: list[Webhook], relations: Relations) -> Iterator[str]:
-    """Yield a note if --split-mutating changes the order of mutating webhooks."""
+    """Yield notes if --split-mutating changes the order of mutating webhooks."""
+    by_name: dict[str, list[int]] = {}
+    for index, webhook in enumerate(webhooks):
+        by_name.setdefault(webhook.name, []).append(index)
+    for later, webhook in enumerate(webhooks):
+        for earlier in (index for name in webhook.after for index in by_name.get(name, ())):
+            before = webhooks[earlier]
+            policies = before.failure_policy, webhook.failure_policy
+            if policies == ("Ignore", "Fail") and relations.overlap(earlier, later):
+                yield (
+                    f"--split-mutating breaks `after`: {_named(webhook)} (Fail) has to be called after "
+                    f"{_named(before)} (Ignore), and will be called before it"
+                )
     for later, webhook in enumerate(webhooks):
         for earlier, before in enumerate(webhooks[:later]):
             policies = before.failure_policy, webhook.failure_policy
