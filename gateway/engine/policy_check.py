@@ -195,6 +195,19 @@ class PolicyCheck:
             if asked.listing.policies is None and "UNIMPLEMENTED" not in asked.listing.why
         ]
 
+    def versions(self) -> dict[tuple[str, str], tuple[str, ...]]:
+        """Return the versions that the workers of a pool have of a policy, by pool and policy, sorted.
+
+        A policy that no worker lists is left out. A worker that does not tell has an empty version.
+        """
+        found: dict[tuple[str, str], set[str]] = {}
+        for name, watched in self._pools.items():
+            for endpoint in watched.pool.endpoints:
+                asked = self._asked.get(endpoint)
+                for policy, version in asked.listing.versions.items() if asked is not None else ():
+                    found.setdefault((name, policy), set()).add(version)
+        return {key: tuple(sorted(versions)) for key, versions in found.items()}
+
     def unjudged(self) -> list[tuple[str, str]]:
         """Return place and reason of the workers that did not judge all parameters."""
         return [

@@ -313,7 +313,7 @@ class ApiServer:
 def _collection(path: str) -> str:
     """Return the path of the list of all namespaces in which the object at *path* is."""
     *before, plural, _ = path.split("/")
-    return "/".join([*(before[:-2] if before[-2] == "namespaces" else before), plural])
+    return "/".join([*(before[:-2] if before[-2:-1] == ["namespaces"] else before), plural])
 
 
 class Handler:

@@ -41,6 +41,11 @@ def digest(config: Config) -> str:
     return found.hexdigest()
 
 
+def digest_of(value: object, named_files: Mapping[str, str]) -> bytes:
+    """Return the SHA-256 of the canonical form of *value*, a part of a configuration with *named_files*."""
+    return hashlib.sha256(_json(_canonical(value, named_files)).encode()).digest()
+
+
 def _pieces(value: object, levels: int) -> Iterator[str]:
     """Yield :func:`_json` of *value* in pieces: one call for all of it would keep the interpreter's lock, so
     that no review is answered meanwhile.

@@ -34,6 +34,8 @@ class PolicyListing:
     why: str = ""
     schemas: Mapping[str, str] = field(default_factory=dict)
     """The JSON Schema of the parameters of each policy that takes some."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """The version of each policy's code and settings. Empty if the worker does not say."""
     checked: Mapping[ParameterKey, str] = field(default_factory=dict)
     """Why no call can be evaluated with these parameters. Empty if they can be used."""
     unchecked: str = ""
@@ -49,7 +51,9 @@ async def list_policies(dialer: Dialer) -> PolicyListing:
     except NoAnswerError as error:
         return PolicyListing(None, str(error), is_reached=bool(error.code))
     schemas = {one.name: one.parameters_schema for one in answer.policies if one.parameters_schema}
-    return PolicyListing({policy.name: policy.mutating for policy in answer.policies}, schemas=schemas)
+    versions = {one.name: one.version for one in answer.policies}
+    mutating = {one.name: one.mutating for one in answer.policies}
+    return PolicyListing(mutating, schemas=schemas, versions=versions)
 
 
 async def check_parameters(

@@ -150,20 +150,54 @@ class ApiClient(Client):
         Raises:
             ClusterError: the API server itself refused, there was no answer, or one of more than *max_bytes*.
         """
+        response, body = await self._bounded(path, params, max_bytes)
+        if not response.is_success and b'"Status"' in body:
+            raise self._refusal("GET", path, response.status_code, body)
+        return response.status_code, body
+
+    async def page(self, path: str, params: Mapping[str, str], max_bytes: int) -> Json:
+        """Return one page of the list at *path*.
+
+        Raises:
+            TooLargeError: it has more than *max_bytes*.
+            ClusterError: it was refused, or there was no answer. An ``ApiStatusError`` has how to go on.
+        """
+        response, body = await self._bounded(path, params, max_bytes)
+        if not response.is_success:
+            refusal = self._refusal("GET", path, response.status_code, body)
+            if isinstance(refusal, ApiStatusError):
+                refusal.following = _continue_of(body)
+                seconds = response.headers.get("retry-after", "")
+                refusal.retry_after_s = float(seconds[:6]) if seconds.isdecimal() else 0.0
+            raise refusal
+        try:
+            answer = orjson.loads(body)
+        except ValueError:
+            try:
+                # One object of a list may nest deeper than is read.
+                answer = orjson.loads(without_depth(body))
+            except ValueError:
+                answer = None
+        if not isinstance(answer, dict):
+            raise self._broken(f"the answer for {path} is not an object")
+        return answer
+
+    async def _bounded(
+        self, path: str, params: Mapping[str, str], max_bytes: int
+    ) -> tuple[httpx2.Response, bytes]:
+        """Return the answer for *path*, whatever its status, and its body of at most *max_bytes*."""
         response = await self._send("GET", path, params=params, stream=True, allows_refusal=True)
         body = bytearray()
         try:
             async for chunk in response.aiter_bytes():
                 body += chunk
                 if len(body) > max_bytes:
-                    raise self._broken(f"an answer of more than {max_bytes} bytes")
+                    raise TooLargeError(f"{self.url}: an answer of more than {max_bytes} bytes")
         except httpx2.HTTPError as error:
             raise self._broken(reason_of(error)) from error
         finally:
             await response.aclose()
-        if not response.is_success and b'"Status"' in body:
-            raise self._refusal("GET", path, response.status_code, bytes(body))
-        return response.status_code, bytes(body)
+        return response, bytes(body)
 
     @asynccontextmanager
     async def upgraded(
@@ -206,12 +240,30 @@ class ApiClient(Client):
             raise self._broken(reason_of(error)) from error
 
 
+class TooLargeError(ClusterError):
+    """An answer has more bytes than are read."""
+
+
 class ApiStatusError(ClusterError):
     """An error answer of the API server; ``details`` are those of its Status."""
 
     def __init__(self, message: str, status: int, details: Json) -> None:
         super().__init__(f"the API server answers {status}: {message}", status)
         self.details = details
+        self.following = ""
+        """Of a list whose version is gone (410): the ``continue`` for its rest in a later version."""
+        self.retry_after_s = 0.0
+        """Seconds until a repeated request may succeed. 0 if the answer does not say."""
+
+
+def _continue_of(body: bytes) -> str:
+    """Return the ``continue`` of a Status."""
+    try:
+        status = orjson.loads(body)
+    except ValueError:
+        return ""
+    metadata = status.get("metadata") if isinstance(status, dict) else None
+    return str(metadata.get("continue") or "") if isinstance(metadata, dict) else ""
 
 
 def status_error(status: object, code: int) -> ApiStatusError:

@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 
     from gateway.config.merge.model import Config
     from gateway.engine.dry_run import DryRun
+    from gateway.engine.engine import Change
     from gateway.engine.paths import Paths
+    from gateway.engine.policy_check import PolicyCheck
     from gateway.engine.second_pass import ChangedAgain
-    from gateway.engine.snapshot import Snapshot
     from gateway.pure.admission_policies.params import FixedParams
     from gateway.pure.core.namespace import Namespace
     from gateway.pure.core.webhook import Phase
@@ -38,8 +39,15 @@ _READY_WITHIN_S: Final = 10.0
 class OfflineGateway:
     """The webhooks of one configuration with their workers; see :func:`offline_gateway`."""
 
-    def __init__(self, engine: Engine, snapshot: Snapshot, cluster: ClusterOnce | None) -> None:
+    def __init__(
+        self, engine: Engine, change: Change, policies: PolicyCheck, cluster: ClusterOnce | None
+    ) -> None:
+        snapshot = change.snapshot
         self.dry_run = engine.dry_run
+        self.config: Config = change.config
+        """The configuration, with the custom resources of the cluster."""
+        self.policy_versions: Mapping[tuple[str, str], tuple[str, ...]] = policies.versions()
+        """By pool and policy, the versions that the workers have. One without a version has an empty one."""
         self.paths: Paths = snapshot.paths
         """The webhooks that each path of the front end selects."""
         self.namespaces: Mapping[str, Namespace] = snapshot.namespaces
@@ -121,7 +129,7 @@ async def offline_gateway(config: Config, *, uses_cluster: bool = True) -> Async
                 change = engine.activate(await engine.prepare(config, cluster or NO_CLUSTER))
                 watch.activate(change.config, change.pools)
                 await watch.read_all()
-                yield OfflineGateway(engine, change.snapshot, cluster)
+                yield OfflineGateway(engine, change, watch, cluster)
             finally:
                 await watch.close()
     finally:

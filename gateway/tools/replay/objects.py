@@ -81,19 +81,19 @@ def cases_of(document: object, note: str, found: Found) -> Iterator[Case]:
     try:
         if not isinstance(document, dict):
             raise ReviewError("it is not an object")
-        request = request_for(as_sent(document), _options(document))
+        request = request_for(as_sent(document), creation_options(document, OPTIONS))
     except ReviewError:
         found.leave_out("a document that is not a complete object")
         return
     yield Case(request, "", None, None, known(allowed=True), (note,))
 
 
-def _options(found: Json) -> RequestOptions:
-    """Return how *found* is created: by the controller of its owner, if Kubernetes has one."""
+def creation_options(found: Json, otherwise: RequestOptions) -> RequestOptions:
+    """Return how *found* is created: by the controller of its owner, if Kubernetes has one, or *otherwise*."""
     owners = owners_of(found)
     controller = _CONTROLLERS.get(owners[0][:2]) if owners else None
     if controller is None:
-        return OPTIONS
+        return otherwise
     return RequestOptions(user=f"system:serviceaccount:kube-system:{controller}", groups=_GROUPS)
 
 
