@@ -21,6 +21,7 @@ CALLS: dict[str, tuple[int, tuple[object, ...]]] = {
     "test": (2, ("none",)),
     "rollback": (1, ("--state", "none")),
     "replay": (2, CONFIG),
+    "audit": (2, (*CONFIG, "--max-cpu", "0")),
     "import": (1, ("none",)),
     "migrate": (2, ("none",)),
     "sync": (2, ()),

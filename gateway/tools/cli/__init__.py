@@ -18,6 +18,7 @@ from gateway import __version__
 from gateway.base import logs
 from gateway.base.errors import ConfigError, GatewayError
 from gateway.tools.cli import (
+    audit,
     check,
     completion,
     conformance,
@@ -56,6 +57,7 @@ _COMMANDS = (
     ("test", "run the cases of PolicyTest files against a configuration", test),
     ("rollback", "put a configuration that was in force back in force", rollback),
     ("replay", "run recorded reviews through another configuration, and report what differs", replay),
+    ("audit", "check the stored objects of a cluster against a configuration", audit),
     ("import", "convert the webhooks of a cluster, or of files, into a configuration", importing),
     ("migrate", "move from Gatekeeper, Kyverno or Kubewarden to the gateway", migrate),
     ("sync", "keep an imported configuration equal to the cluster's objects", sync),

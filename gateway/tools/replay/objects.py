@@ -89,7 +89,7 @@ def cases_of(document: object, note: str, found: Found) -> Iterator[Case]:
 
 
 def creation_options(found: Json, otherwise: RequestOptions) -> RequestOptions:
-    """Return how *found* is created: by the controller of its owner, if Kubernetes has one, or *otherwise*."""
+    """Return how *found* is created: by its owner's controller if Kubernetes has one, or *otherwise*."""
     owners = owners_of(found)
     controller = _CONTROLLERS.get(owners[0][:2]) if owners else None
     if controller is None:

@@ -1,0 +1,1 @@
+"""`audit`: the stored objects of a cluster against the configuration."""

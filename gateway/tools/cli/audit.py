@@ -1,0 +1,219 @@
+"""``admission-gateway audit``: the stored objects of a cluster against the configuration.
+
+Exit status: 0 nothing is denied, 1 something is, 2 wrong usage, configuration or input, 3 nothing is denied,
+and not all objects were read or have a verdict.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from gateway.base import logs
+from gateway.base.errors import ClusterError, ConfigError, GatewayError
+from gateway.server.kubernetes import select_cluster as cluster
+from gateway.tools.cli.arguments import add_config
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
+    from gateway.config.kinds.kubernetes_settings import KubernetesSettings
+    from gateway.config.merge.model import Config
+    from gateway.tools.audit.run import Options
+    from gateway.tools.audit.store import Store
+
+DENIED: Final = 1
+WRONG: Final = 2
+INCOMPLETE: Final = 3
+_REQUESTS_PER_SECOND: Final = 10.0
+_MAX_RATE: Final = 10_000.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command to *parser*."""
+    add = parser.add_argument
+    add_config(parser)
+    cluster.add_arguments(parser, "whose objects are read")
+    add(
+        "--kinds",
+        metavar="RESOURCE[.GROUP],…",
+        type=_kinds,
+        default=frozenset(),
+        help="read only these, such as pods,deployments.apps, whether or not webhooks have rules for them",
+    )
+    add("--include-secrets", action="store_true", help="read Secrets, too, if webhooks have rules for them")
+    add(
+        "--owner-label",
+        metavar="KEY",
+        default="team",
+        help="label of objects and namespaces that names whose they are (default: team)",
+    )
+    add(
+        "--state",
+        metavar="FILE",
+        type=Path,
+        help="keep the verdicts in this SQLite file, and evaluate only what may have another one since",
+    )
+    add(
+        "--max-age",
+        metavar="DURATION",
+        type=_duration,
+        default=86_400.0,
+        help="with --state: how long verdicts hold that depend on more than the object (default: 24h)",
+    )
+    add("--jsonl", metavar="FILE", help="write all findings, one JSON object a line; - is standard output")
+    add("--sqlite", metavar="FILE", type=Path, help="write all findings into a SQLite database")
+    add(
+        "--requests-per-second",
+        metavar="N",
+        type=_rate,
+        default=_REQUESTS_PER_SECOND,
+        help=f"at most N requests a second to the API server (default: {_REQUESTS_PER_SECOND:g})",
+    )
+    add(
+        "--objects-per-second",
+        metavar="N",
+        type=_rate,
+        default=0.0,
+        help="at most N objects a second (default: no limit)",
+    )
+    add(
+        "--max-cpu",
+        metavar="CPUS",
+        type=_rate,
+        default=0.0,
+        help="use at most so much of a CPU, such as 0.5, without the workers (default: no limit)",
+    )
+    add("--exit-zero", action="store_true", help="exit with 0 although something is denied")
+    add("--json", action="store_true", help="print the summary as JSON")
+    parser.set_defaults(run=lambda parsed, _: run(parsed, parser.error))
+
+
+def _kinds(text: str) -> frozenset[str]:
+    return frozenset(filter(None, (part.strip().lower() for part in text.split(","))))
+
+
+def _rate(text: str) -> float:
+    import argparse
+
+    try:
+        found = float(text)
+    except ValueError:
+        found = -1.0
+    if not 0.0 < found <= _MAX_RATE:
+        raise argparse.ArgumentTypeError(f"found {text[:20]}, expected a number above 0, up to {_MAX_RATE:g}")
+    return found
+
+
+def _duration(text: str) -> float:
+    import argparse
+
+    from gateway.pure.core.durations import parse_duration
+
+    try:
+        return parse_duration(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"found {text[:20]}, expected a duration such as 30m") from None
+
+
+def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
+    """Print the summary, and return the exit status. *refuse* exits with an error."""
+    import uvloop
+
+    from gateway.config.merge.load import load
+    from gateway.tools.audit.run import Options
+    from gateway.tools.audit.store import Store
+
+    if parsed.json and parsed.jsonl == "-":
+        refuse("--json excludes --jsonl -")
+    options = Options(parsed.kinds, parsed.include_secrets, parsed.owner_label, parsed.max_age)
+    try:
+        config = load(parsed.config)
+        target = cluster.select(config.gateway.kubernetes, parsed.kubeconfig, parsed.context)
+        store = Store(parsed.state)
+        try:
+            report = uvloop.run(_audit(parsed, config, target, store, options))
+            _write(parsed, store)
+        finally:
+            store.close()
+    except ConfigError as error:
+        logs.print_error(*error.problems)
+        return WRONG
+    except (GatewayError, OSError) as error:
+        logs.print_error(f"admission-gateway: {error}")
+        return INCOMPLETE if isinstance(error, ClusterError) else WRONG
+    return _print(report, parsed)
+
+
+async def _audit(
+    parsed: argparse.Namespace, config: Config, target: KubernetesSettings, store: Store, options: Options
+) -> dict[str, Any]:
+    """Make one pass, and return the JSON of its report."""
+    import time
+
+    from gateway.base.progress import Progress
+    from gateway.server.kubernetes.access import ClusterAccess
+    from gateway.tools.audit.pace import Pace
+    from gateway.tools.audit.report import document
+    from gateway.tools.audit.run import Audit
+    from gateway.tools.cli.replay_sources import with_cluster
+    from gateway.tools.offline.gateway import offline_gateway
+    from gateway.tools.replay.run import left_out_webhooks
+
+    shown = 0
+    access = ClusterAccess(target)
+    pace = Pace(parsed.requests_per_second, parsed.objects_per_second, parsed.max_cpu)
+    with Progress("percent of the objects", 100) as progress:
+
+        def done(part: float) -> None:
+            nonlocal shown
+            while shown < int(part * 100):
+                shown += 1
+                progress.advance()
+
+        try:
+            async with offline_gateway(with_cluster(config, target)) as gateway, access.api() as api:
+                this = await Audit(api, gateway, store, pace, options).run(time.time(), done)
+                left = left_out_webhooks(gateway.config)
+                digest = gateway.digest
+        finally:
+            await access.close()
+    about = {
+        "configuration": " ".join(map(str, parsed.config)),
+        "digest": digest,
+        "ownerLabel": options.owner_label,
+        "webhooksLeftOut": [f"{phase} {name}/{webhook}" for phase, name, webhook in left],
+    }
+    return document(store, this, about)
+
+
+def _write(parsed: argparse.Namespace, store: Store) -> None:
+    """Write all findings into the files that *parsed* names."""
+    if parsed.jsonl == "-":
+        for one in store.results():
+            logs.print_text(orjson.dumps(one).decode() + "\n")
+    elif parsed.jsonl is not None:
+        with Path(parsed.jsonl).open("wb") as file:
+            file.writelines(orjson.dumps(one) + b"\n" for one in store.results())
+    if parsed.sqlite is not None:
+        store.export(parsed.sqlite)
+
+
+def _print(report: dict[str, Any], parsed: argparse.Namespace) -> int:
+    """Print *report*, and return the exit status."""
+    from gateway.base.text import printable_json
+    from gateway.tools.audit.report import as_text
+
+    if parsed.json:
+        text = orjson.dumps(report, option=orjson.OPT_INDENT_2).decode()
+        logs.print_text(printable_json(text) + "\n")
+    elif parsed.jsonl != "-":
+        logs.print_output(*as_text(report))
+    if report["stopped"]:
+        logs.print_error(f"admission-gateway: {report['stopped']}")
+    if report["denied"] and not parsed.exit_zero:
+        return DENIED
+    return 0 if report["complete"] and not report["failed"] else INCOMPLETE
