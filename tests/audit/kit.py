@@ -1,0 +1,118 @@
+"""A small cluster with objects, and policies for tests of audits."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from tests.kit import call_command
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.kubernetes.server import ApiServer
+
+Json = dict[str, Any]
+
+_VERBS = ["create", "delete", "get", "list", "watch"]
+NAMED = "has(object.metadata.labels) && 'team' in object.metadata.labels"
+
+
+class World:
+    """An API server with Pods, ConfigMaps, Secrets and Deployments, and the command ``audit``."""
+
+    def __init__(self, server: ApiServer, folder: Path) -> None:
+        self.server = server
+        self.folder = folder
+        self.config = folder / "config"
+        self.config.mkdir()
+        self._uids = 0
+        server.objects["/version"] = {"gitVersion": "v1.37.0"}
+        versions = ({"groupVersion": "apps/v1"},)
+        server.objects["/apis"] = {"groups": [{"name": "apps", "preferredVersion": one} for one in versions]}
+        kinds = {
+            "/api/v1": {"pods": "Pod", "configmaps": "ConfigMap", "secrets": "Secret"},
+            "/apis/apps/v1": {"deployments": "Deployment", "replicasets": "ReplicaSet"},
+        }
+        server.resources = {
+            path: [
+                {"name": name, "kind": kind, "namespaced": True, "verbs": _VERBS} for name, kind in of.items()
+            ]
+            for path, of in kinds.items()
+        }
+        server.put("shop")
+        server.put("bank")
+
+    def add(self, namespace: str, resource: str, name: str, **content: Any) -> None:
+        """Create or replace an object; ``metadata`` is added to its own."""
+        path = "/apis/apps/v1" if resource in ("deployments", "replicasets") else "/api/v1"
+        at = f"{path}/namespaces/{namespace}/{resource}/{name}"
+        before = self.server.objects.get(at, {"metadata": {}})["metadata"].get("uid")
+        self._uids += before is None
+        metadata = {"uid": before or f"uid-{self._uids}", **content.pop("metadata", {})}
+        self.server.keep(at, metadata=metadata, **content)
+
+    def remove(self, namespace: str, resource: str, name: str) -> None:
+        """Delete an object."""
+        self.server.drop(f"/api/v1/namespaces/{namespace}/{resource}/{name}")
+
+    def policy(self, name: str = "named", expression: str = NAMED, **spec: Any) -> None:
+        """Write a policy for Pods and ConfigMaps, with its binding, or replace it."""
+        resources = spec.pop("resources", ["pods", "configmaps"])
+        binding = spec.pop("binding", {})
+        rules = [{"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["CREATE"], "resources": resources}]
+        policy = {
+            "matchConstraints": {"resourceRules": rules},
+            "validations": [{"expression": expression, "message": f"{name} says no"}],
+            **spec,
+        }
+        bound = {"policyName": name, "validationActions": ["Deny"], **binding}
+        self.write(
+            name,
+            *(
+                {
+                    "apiVersion": "admissionregistration.k8s.io/v1",
+                    "kind": kind,
+                    "metadata": {"name": name},
+                    "spec": content,
+                }
+                for kind, content in (
+                    ("ValidatingAdmissionPolicy", policy),
+                    ("ValidatingAdmissionPolicyBinding", bound),
+                )
+            ),
+        )
+
+    def write(self, name: str, *documents: Json) -> None:
+        """Write a file of the configuration."""
+        (self.config / f"{name}.yaml").write_text(yaml.safe_dump_all(documents))
+
+    def audit(self, *arguments: object, status: int = 0) -> Json:
+        """Run the command, and return its report."""
+        found = self.run(*arguments, "--json", status=status)
+        report: Json = json.loads(found)
+        return report
+
+    def run(self, *arguments: object, status: int = 0) -> str:
+        """Run the command, and return what it prints."""
+        given = ("--config", self.config, "--kubeconfig", self.server.kubeconfig(self.folder))
+        done = call_command("audit", *given, "--requests-per-second", 1000, *arguments)
+        assert done.returncode == status, (done.returncode, done.stdout, done.stderr)
+        return done.stdout
+
+    def findings(self, *arguments: object, status: int = 0) -> list[Json]:
+        """Run the command, and return all findings."""
+        return [json.loads(line) for line in self.run(*arguments, "--jsonl", "-", status=status).splitlines()]
+
+
+def pod(**metadata: Any) -> Json:
+    """The content of a Pod, with members of its metadata."""
+    return {"metadata": metadata, "spec": {"containers": [{"name": "main", "image": "a"}]}}
+
+
+def owned(kind: str, name: str, uid: str, template: str) -> Json:
+    """Metadata of a Pod of a controller."""
+    owner = {"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": uid, "controller": True}
+    return {"ownerReferences": [owner], "labels": {"pod-template-hash": template}}

@@ -1,0 +1,207 @@
+"""``admission-gateway audit``: what it reads, what it finds, and its exit status."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.audit.kit import owned, pod
+from tests.kit import call_command, pool_document, webhook_document
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.audit.kit import World
+    from tests.faults.kit import StartWorker
+
+SAYS_NO = "ValidatingAdmissionPolicy 'named' with binding 'named' denied request: named says no"
+
+
+def test_objects_that_policies_deny_are_found_by_webhook_namespace_and_kind(world: World) -> None:
+    world.policy()
+    world.add("shop", "pods", "good", **pod(labels={"team": "a"}))
+    world.add("shop", "pods", "bad", **pod())
+    world.add("bank", "configmaps", "bad", data={})
+    report = world.audit(status=1)
+    assert (report["complete"], report["listed"], report["objects"], report["denied"]) == (True, 3, 3, 2)
+    found = {(one["namespace"], one["kind"]): one for one in report["groups"]}
+    assert set(found) == {("shop", "Pod"), ("bank", "ConfigMap")}
+    group = found["shop", "Pod"]
+    assert (group["webhook"], group["objects"]) == ("named/named", 1)
+    assert group["examples"] == [{"name": "bad", "owner": "", "message": SAYS_NO}]
+    text = world.run(status=1)
+    assert "2 denied" in text
+    assert "1  named/named: Pod, in shop" in text
+
+
+def test_objects_that_all_policies_allow_end_with_0(world: World) -> None:
+    world.policy()
+    world.add("shop", "pods", "good", **pod(labels={"team": "a"}))
+    report = world.audit()
+    assert (report["denied"], report["groups"]) == (0, [])
+
+
+def test_all_findings_are_written_as_lines_and_into_a_database(world: World, tmp_path: Path) -> None:
+    world.policy()
+    for number in range(600):
+        world.add("shop", "configmaps", f"c{number}")
+    world.run("--jsonl", tmp_path / "a.jsonl", "--sqlite", tmp_path / "a.db", status=1)
+    lines = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
+    assert len(lines) == 600
+    assert {one["finding"] for one in lines} == {"denied"}
+    with sqlite3.connect(tmp_path / "a.db") as db:
+        rows = db.execute("SELECT name, webhook, message FROM findings WHERE finding = 'denied'").fetchall()
+        (objects,) = db.execute("SELECT COUNT(*) FROM objects").fetchone()
+    db.close()
+    assert sorted(rows) == sorted((one["name"], "named", SAYS_NO) for one in lines)
+    assert objects == 600
+    # One page in flight.
+    assert [asked["limit"] for kind, asked in world.server.requests if kind == "list params"] == ["250"] * 3
+
+
+def test_pods_of_one_controller_and_template_count_once(world: World) -> None:
+    world.policy()
+    for number in range(5):
+        world.add("shop", "pods", f"web-{number}", **pod(**owned("ReplicaSet", "web-1", "rs-1", "1")))
+    world.add("shop", "pods", "web-next", **pod(**owned("ReplicaSet", "web-2", "rs-2", "2")))
+    report = world.audit(status=1)
+    assert (report["listed"], report["objects"], report["denied"]) == (6, 2, 2)
+    (group,) = report["groups"]
+    assert (group["objects"], group["alike"]) == (2, 6)
+    assert group["examples"][0]["owner"] == "ReplicaSet/web-1"
+    assert [one["objects"] for one in report["skipped"]] == [4]
+
+
+def test_objects_being_deleted_and_mirror_pods_are_skipped_and_counted(world: World) -> None:
+    world.policy()
+    world.add("shop", "pods", "going", **pod(deletionTimestamp="2026-01-01T00:00:00Z"))
+    world.add("shop", "pods", "static", **pod(annotations={"kubernetes.io/config.mirror": "x"}))
+    report = world.audit()
+    assert report["objects"] == 0
+    assert {one["reason"]: one["objects"] for one in report["skipped"]} == {
+        "being deleted": 1,
+        "mirror Pods of kubelets": 1,
+    }
+
+
+def test_secrets_are_read_only_where_that_is_wanted_and_their_values_are_nowhere(world: World) -> None:
+    world.policy("values", "false", resources=["secrets"], validations=[{
+        "expression": "false", "messageExpression": "'value ' + object.data.a",
+    }])  # fmt: skip
+    world.add("shop", "secrets", "s", data={"a": "aHVudGVyMg=="})
+    report = world.audit()
+    assert report["notes"] == ["Secrets are not read (see --include-secrets)"]
+    assert report["listed"] == 0
+    printed = world.run("--include-secrets", "--json", status=1)
+    assert json.loads(printed)["denied"] == 1
+    assert "aHVudGVyMg==" not in printed
+    assert "hunter2" not in printed
+
+
+def test_a_webhook_that_would_change_an_object_or_fails_has_a_class_of_its_own(
+    world: World, start_worker: StartWorker
+) -> None:
+    world.add("shop", "pods", "web", **pod())
+    rules = [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}]
+    target = start_worker().target
+    (world.config / "c.yaml").write_text(
+        pool_document("pool", target)
+        + webhook_document("mutate", "label", "pool", {"label": "a"}, rules=rules, timeoutSeconds=30)
+    )
+    report = world.audit()
+    assert (report["wouldChange"], report["denied"], report["failed"]) == (1, 0, 0)
+    (finding,) = world.findings()
+    assert finding["finding"] == "wouldChange"
+    assert finding["message"].startswith("would change /metadata")
+    (world.config / "c.yaml").write_text(
+        pool_document("pool", target)
+        + webhook_document("validate", "v", "pool", {"status": "INTERNAL"}, rules=rules, timeoutSeconds=30)
+    )
+    report = world.audit(status=3)
+    assert (report["wouldChange"], report["denied"], report["failed"]) == (0, 0, 1)
+
+
+def test_a_policy_that_is_not_enforced_does_not_deny(world: World) -> None:
+    world.policy(binding={"validationActions": ["Audit"]})
+    world.add("shop", "pods", "bad", **pod())
+    report = world.audit()
+    assert report["denied"] == 0
+
+
+def test_owners_are_those_of_the_label_of_the_object_or_its_namespace(world: World) -> None:
+    world.policy("never", "false")
+    world.server.put("shop", team="shoppers")
+    world.add("shop", "pods", "a", **pod())
+    world.add("shop", "pods", "b", **pod(labels={"team": "others"}))
+    world.add("bank", "pods", "c", **pod())
+    report = world.audit(status=1)
+    assert {one["owner"]: one["denied"] for one in report["owners"]} == {"shoppers": 1, "others": 1, "": 1}
+    assert "others" in world.run(status=1)
+    assert {one["owner"] for one in world.audit("--owner-label", "none", status=1)["owners"]} == {""}
+
+
+def test_kinds_that_are_named_are_read_and_no_others(world: World) -> None:
+    world.policy("never", "false")
+    world.add("shop", "pods", "a", **pod())
+    world.add("shop", "configmaps", "b")
+    assert world.audit("--kinds", "configmaps", status=1)["listed"] == 1
+    report = world.audit("--kinds", "configmaps,widgets.example.com", status=1)
+    assert report["problems"] == ["--kinds widgets.example.com: the cluster has no such resource"]
+
+
+def test_a_kind_that_may_not_be_listed_makes_the_audit_incomplete(world: World) -> None:
+    world.policy()
+    world.add("shop", "pods", "good", **pod(labels={"team": "a"}))
+    world.server.faults["list params"].append(lambda handler: handler.refuse(403, "pods is forbidden"))
+    report = world.audit(status=3)
+    assert not report["complete"]
+    assert "pods is forbidden" in report["problems"][0]
+
+
+def test_a_busy_api_server_is_asked_again(world: World) -> None:
+    world.policy()
+    world.add("shop", "pods", "bad", **pod())
+    world.server.faults["list params"].append(lambda handler: handler.refuse(429, "too many requests"))
+    report = world.audit(status=1)
+    assert report["complete"]
+
+
+def test_a_list_whose_version_is_gone_goes_on_with_what_the_server_offers_and_says_so(world: World) -> None:
+    world.policy("never", "false", resources=["configmaps"])
+    for number in range(4):
+        world.add("shop", "configmaps", f"c{number}")
+    world.server.page = 2
+    gone = {"kind": "Status", "code": 410, "message": "too old", "metadata": {"continue": "2"}}
+    faults = world.server.faults["list params"]
+    faults.extend([lambda handler: handler.answer(200, page_of(world)), lambda h: h.answer(410, gone)])
+    report = world.audit(status=1)
+    assert report["denied"] == 4
+    assert "the list took longer" in report["problems"][0]
+
+
+def page_of(world: World) -> dict[str, object]:
+    """The first page of ConfigMaps."""
+    items = [found for path, found in world.server.objects.items() if "/configmaps/" in path][:2]
+    return {"items": items, "metadata": {"resourceVersion": "1", "continue": "2"}}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("--requests-per-second", "0"), "expected a number above 0"),
+        (("--max-cpu", "x"), "expected a number above 0"),
+        (("--max-age", "x"), "expected a duration"),
+        (("--jsonl", "-", "--json"), "--json excludes --jsonl -"),
+        (("--state", __file__), "cannot be used as a state"),
+    ],
+)
+def test_wrong_usage_ends_with_2(world: World, arguments: tuple[object, ...], text: str) -> None:
+    world.policy()
+    given = ("--config", world.config, "--kubeconfig", world.server.kubeconfig(world.folder))
+    done = call_command("audit", *given, *arguments)
+    assert done.returncode == 2
+    assert text in done.stderr
+    assert "Traceback" not in done.stderr
