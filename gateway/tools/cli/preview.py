@@ -41,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--json", action="store_true", help="print a document of the kind PreviewReport")
     add("--sarif", metavar="FILE", type=Path, help="also write the findings as SARIF, for code scanning")
     add("--junit", metavar="FILE", type=Path, help="also write the results as JUnit's XML")
+    add("--markdown", metavar="FILE", type=Path, help="also write the results as a comment in Markdown")
     add(
         "--expand",
         choices=("true", "false"),
@@ -171,6 +172,10 @@ def _outputs(parsed: argparse.Namespace, config: Config, about: dict[str, object
         from gateway.tools.preview.junit import JunitOutput
 
         found.append(JunitOutput(parsed.junit))
+    if parsed.markdown is not None:
+        from gateway.tools.preview.markdown import MarkdownOutput
+
+        found.append(MarkdownOutput(parsed.markdown))
     return found
 
 

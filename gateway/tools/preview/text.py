@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gateway.tools.preview.report import Listed, Totals
 
 _MAX_CHARS: Final = 4000
-_VERBS: Final = {
+VERBS: Final = {
     "denied": "denied",
     "undecided": "undecided",
     "failed": "failed",
@@ -77,15 +77,18 @@ class TextOutput:
 
 def summary(totals: Totals) -> str:
     """Return the totals in one line."""
-    objects = f"{_number(totals.objects, 'object')} in {_number(totals.files, 'file')}"
+    objects = f"{number_of(totals.objects, 'object')} in {number_of(totals.files, 'file')}"
     created = f" and {totals.created:,} that controllers create" if totals.created else ""
     results = ", ".join(f"{totals.results[one]:,} {one}" for one in ("allowed", "denied", "undecided"))
-    findings = ", ".join(_number(totals.findings[one], one) for one in ("error", "warning", "note"))
-    unreadable = f"; {_number(totals.unreadable, 'document')} could not be read" if totals.unreadable else ""
+    findings = ", ".join(number_of(totals.findings[one], one) for one in ("error", "warning", "note"))
+    unreadable = (
+        f"; {number_of(totals.unreadable, 'document')} could not be read" if totals.unreadable else ""
+    )
     return f"{objects}{created}: {results}, {totals.changed:,} changed; {findings}{unreadable}"
 
 
-def _number(number: int, name: str) -> str:
+def number_of(number: int, name: str) -> str:
+    """Return *number* with *name*, in the plural unless it is one."""
     return f"{number:,} {name}{'' if number == 1 else 's'}"
 
 
@@ -95,7 +98,7 @@ def _about(reviewed: Reviewed) -> Iterator[str]:
     created = f" (from {reviewed.created_from}{guess})" if reviewed.created_from else ""
     yield f"  {reviewed.name}{created}: {reviewed.result}"
     if reviewed.stopped:
-        webhooks = _number(reviewed.not_reached, "validating webhook")
+        webhooks = number_of(reviewed.not_reached, "validating webhook")
         yield f"    the mutating phase stops it: {webhooks} not reached"
 
 
@@ -104,7 +107,7 @@ def _finding(listed: Listed) -> Iterator[str]:
     first, *rest = one.message.split("\n")
     mode = f" in the mode {one.mode}" if one.mode != "Enforce" else ""
     by = one.webhook or one.rule
-    yield f"    {one.place}: {one.level}: {_VERBS[one.kind]} by {by}{mode}: {first}"
+    yield f"    {one.place}: {one.level}: {VERBS[one.kind]} by {by}{mode}: {first}"
     yield from (f"      {line}" for line in rest)
     if one.path and one.path not in one.message:
         yield f"      field: {one.path}"
