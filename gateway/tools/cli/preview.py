@@ -42,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--sarif", metavar="FILE", type=Path, help="also write the findings as SARIF, for code scanning")
     add("--junit", metavar="FILE", type=Path, help="also write the results as JUnit's XML")
     add("--markdown", metavar="FILE", type=Path, help="also write the results as a comment in Markdown")
+    add("--write", metavar="DIR", type=Path, help="also write the objects after all changes to files in DIR")
     add(
         "--expand",
         choices=("true", "false"),
@@ -176,6 +177,10 @@ def _outputs(parsed: argparse.Namespace, config: Config, about: dict[str, object
         from gateway.tools.preview.markdown import MarkdownOutput
 
         found.append(MarkdownOutput(parsed.markdown))
+    if parsed.write is not None:
+        from gateway.tools.preview.written import WrittenObjects
+
+        found.append(WrittenObjects(parsed.write))
     return found
 
 

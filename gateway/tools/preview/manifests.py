@@ -40,6 +40,8 @@ _NOT_STORED: Final = (ORIGIN, "alpha.config.kubernetes.io/transformations", "con
 _MARKER: Final = re.compile(rb"---(?=[ \t\r\n]|$)")
 _HELM_SOURCE: Final = re.compile(r"^# Source: (\S[^\r\n]{0,999}?)[ \t\r]*$", re.MULTILINE)
 _LINE: Final = re.compile(r"line (\d{1,9})(?:, column (\d{1,9}))?: (.*)", re.DOTALL)
+MAX_STDIN_BYTES: Final = 1 << 30
+"""It is kept in a file, because it is read twice."""
 _MAX_FILES: Final = 200_000
 MAX_ITEM_LEVELS: Final = 10
 """Lists in lists."""
@@ -144,7 +146,9 @@ class Input:
         if STDIN in self.paths:
             self._stdin = tempfile.TemporaryFile()  # noqa: SIM115 - it is read several times
             while part := sys.stdin.buffer.read(1 << 20):
-                self._stdin.write(part)
+                if self._stdin.write(part) and self._stdin.tell() > MAX_STDIN_BYTES:
+                    self.close()
+                    raise GatewayError(f"{STDIN_NAME}: has more than {MAX_STDIN_BYTES >> 30} GiB")
 
     def close(self) -> None:
         """Release what was read from standard input."""
