@@ -292,6 +292,11 @@ CASES: dict[str, tuple[dict[str, Any], PolicyException, bool]] = {
         exception(images=patterns("docker.io/*")),
         False,
     ),
+    "more images than are read": (
+        {"object": running("nginx", initContainers=[{"image": "nginx"}] * 256)},
+        exception(images=patterns("docker.io/*")),
+        False,
+    ),
     "no image": ({"object": pod()}, exception(images=patterns("docker.io/*")), False),
     "image of a template": (
         {**DEPLOYMENT, "object": {"metadata": {}, "spec": {"template": running("nginx")}}},

@@ -228,3 +228,82 @@ def test_the_law_holds_or_nothing_is_written(
     assert again["newlyAllowed"] == first["newlyAllowed"]
     assert again["equal"] == first["equal"] + first["newlyDenied"]
     assert not load([config, file]).warnings
+
+
+EVIL = "x\n---\nkind: Evil\n# \u2028\u0085\u202e: {a: [b"
+
+
+def test_texts_of_a_recording_stay_in_their_places(tmp_path: Path, config: Path) -> None:
+    (good,) = made_of("web", "shop", "nginx", p=EVIL)[:1]
+    requests = [
+        {**good, "uid": EVIL},
+        {**good, "userInfo": {"username": "yes # no: 'a'\\"}},
+        {**good, "userInfo": {"username": "null"}, "name": "1e3"},
+    ]
+    source, file = (
+        recording(tmp_path / "r.gz", *reviews(*requests, namespace={"labels": {"team": EVIL}})),
+        (tmp_path / "e.yaml"),
+    )
+    options = ("--write-exceptions", file, "--exceptions-max-percent", "100")
+    replay(source, "--config", config, *options)
+    (one,) = written(file)
+    assert one["kind"] == "PolicyException"
+    assert one["spec"]["match"]["users"] == ["ci", "null", "yes # no: 'a'\\"]
+    assert one["spec"]["match"]["owners"] == ["Deployment.apps/1e3", "Deployment.apps/web"]
+    assert one["spec"]["owner"] == "not known, namespace shop"
+    assert file.read_text().isascii()
+    assert replay(source, "--config", config, file)["equal"] == 3
+    assert not load([config, file]).warnings
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"userInfo": {"username": "a*"}},
+        {"userInfo": {"username": "a\nb"}},
+        {"userInfo": {"username": "a" * 513}},
+        {"userInfo": {}},
+        {"kind": {"group": "apps", "version": "v1", "kind": "De:ployment"}},
+        {"namespace": "a b"},
+    ],
+)
+def test_what_an_exception_cannot_name_is_not_covered_by_a_broader_one(
+    change: dict[str, Any], tmp_path: Path, config: Path
+) -> None:
+    request = {**made_of("web", "shop", "nginx", p="x")[0], **change}
+    source, file = recording(tmp_path / "r.gz", *reviews(request)), tmp_path / "e.yaml"
+    options = ("--write-exceptions", file, "--exceptions-max-percent", "100")
+    done = call_command("replay", source, "--config", config, *options)
+    assert done.returncode == 1
+    assert "no exceptions are written: p: 1 of " in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not file.exists()
+
+
+def test_an_exception_for_generated_names_does_not_cover_names_that_were_denied_before(
+    tmp_path: Path, config: Path
+) -> None:
+    pod = made_of("web", "shop", "nginx", user="ann", p="x")[3]
+    metadata = {"namespace": "shop", "annotations": {"p": "x"}}
+    by_ann = {**pod, "userInfo": {"username": "ann"}}
+    generated = {**by_ann, "object": {**pod["object"], "metadata": {**metadata, "generateName": "web-"}}}
+    named = {
+        **by_ann,
+        "name": "web-1",
+        "object": {**pod["object"], "metadata": {**metadata, "name": "web-1"}},
+    }
+    file = tmp_path / "e.yaml"
+    options = ("--config", config, "--write-exceptions", file, "--exceptions-max-percent", "100")
+    source = recording(tmp_path / "a.gz", *reviews(generated), *reviews(named, webhooks=[BY_P], **DENIED))
+    assert "no exceptions are written" in call_command("replay", source, *options).stderr
+    assert not file.exists()
+    replay(recording(tmp_path / "b.gz", *reviews(generated, named)), *options)
+    assert written(file)[0]["spec"]["match"]["owners"] == ["Pod/web-*"]
+
+
+def test_a_folder_that_does_not_exist_is_found_before_the_replay(tmp_path: Path, config: Path) -> None:
+    source = recording(tmp_path / "r.gz", *reviews(*made_of("web", "shop", "nginx")))
+    done = call_command(
+        "replay", source, "--config", config, "--write-exceptions", tmp_path / "no" / "e.yaml"
+    )
+    assert (done.returncode, "is not a folder" in done.stderr) == (2, True)

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from gateway.pure.core.review import Json
 
 _MAX_IMAGE_CHARS: Final = 4096
+_MAX_IMAGES: Final = 256
+"""Of one object. More are not read: it takes microseconds for each, and a Pod of many megabytes may come."""
+_MAX_REFERENCES: Final = 100
 _DOCKER: Final = "docker.io"
 _HOST: Final = re.compile(r"(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\])(?::[0-9]{1,5})?")
 _PATH: Final = re.compile(r"[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*)*")
@@ -57,7 +60,7 @@ def owners_of(found: Json | None) -> tuple[Owner, ...]:
     """
     metadata: Any = found.get("metadata") if isinstance(found, dict) else None
     references = metadata.get("ownerReferences") if isinstance(metadata, dict) else None
-    for one in references if isinstance(references, list) else ():
+    for one in references[:_MAX_REFERENCES] if isinstance(references, list) else ():
         if not isinstance(one, dict) or one.get("controller") is not True:
             continue
         version, kind, name = one.get("apiVersion"), one.get("kind"), one.get("name")
@@ -88,16 +91,21 @@ def _above(owner: Owner, labels: object) -> Owner | None:
 def images_of(group: str, kind: str, found: Json | None) -> frozenset[str] | None:
     """Return the repositories of all images of the Pod, or the template of Pods, in *found*.
 
-    Init and ephemeral containers and volumes count. None if *found* has no containers, or an image is absent
-    or cannot be read.
+    Init and ephemeral containers and volumes count. None if *found* has no containers, an image is absent or
+    cannot be read, or there are too many.
     """
     spec: Any = found
     for name in _POD_SPECS.get((group, kind), ("",)):
         spec = spec.get(name) if isinstance(spec, dict) else None
     if not isinstance(spec, dict):
         return None
-    repositories = {repository_of(image) for image in _images(spec)}
-    return frozenset(repositories) if repositories and None not in repositories else None  # type: ignore[arg-type]
+    repositories = set()
+    for number, image in enumerate(_images(spec)):
+        repository = repository_of(image)
+        if repository is None or number >= _MAX_IMAGES:
+            return None
+        repositories.add(repository)
+    return frozenset(repositories) or None
 
 
 def _images(spec: dict[str, Any]) -> Iterator[object]:

@@ -106,8 +106,11 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
     from gateway.config.merge.load import load
 
     replay_sources.check(parsed, refuse)
-    if parsed.write_exceptions is not None and parsed.write_exceptions.exists():
-        refuse(f"--write-exceptions: {parsed.write_exceptions} exists, and its exceptions may be in use")
+    if (file := parsed.write_exceptions) is not None:
+        if file.exists():
+            refuse(f"--write-exceptions: {file} exists, and its exceptions may be in use")
+        if not file.parent.is_dir():
+            refuse(f"--write-exceptions: {file.parent} is not a folder")
     if not 0 < parsed.exceptions_expire_after <= _MAX_DAYS:
         refuse(f"--exceptions-expire-after: expected 1 to {_MAX_DAYS} days")
     try:

@@ -50,7 +50,7 @@ class Draft:
     def covers(self, facts: Facts) -> bool:
         """Whether requests with *facts*, in the namespace, are covered."""
         return (
-            (not self.owners or facts.owner in self.owners)
+            (not self.owners or _has_owner(self.owners, facts.owner))
             and (not self.users or facts.user in self.users)
             and facts.kind in self.kinds
             and (not self.images or (bool(facts.images) and self.images.issuperset(facts.images)))
@@ -61,6 +61,11 @@ class Draft:
         """Whether no list has more entries than an exception may have."""
         lists = (self.webhooks, self.owners, self.users, self.kinds, self.images)
         return max(map(len, lists)) <= MAX_ENTRIES
+
+
+def _has_owner(owners: frozenset[str], owner: str) -> bool:
+    """Whether *owner* is one of *owners*, of which those of generated names end with ``*``."""
+    return owner in owners or any(one[-1] == "*" and owner.startswith(one[:-1]) for one in owners)
 
 
 @dataclass
@@ -87,7 +92,10 @@ class _Seen:
     def near(self, draft: Draft) -> Iterator[Facts]:
         """Yield the groups that *draft* may cover."""
         if draft.owners:
-            yield from (facts for owner in sorted(draft.owners) for facts in self.by_owner.get(owner, ()))
+            owners = draft.owners
+            if any(one.endswith("*") for one in owners):
+                owners = frozenset(one for one in self.by_owner if _has_owner(owners, one))
+            yield from (facts for owner in sorted(owners) for facts in self.by_owner.get(owner, ()))
         elif draft.users:
             yield from (facts for user in sorted(draft.users) for facts in self.by_user.get(user, ()))
         else:

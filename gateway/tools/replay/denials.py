@@ -36,6 +36,8 @@ MAX_ENTRIES: Final = 64
 OWNER_LABELS: Final = ("owner", "team")
 _MAX_CHARS: Final = 512
 """Of each entry in ``match``."""
+_MAX_IMAGES_CHARS: Final = 2048
+"""Of all images of a group, which is kept in memory."""
 _MESSAGE_CHARS: Final = 160
 _MAX_MESSAGES: Final = 2000
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z")
@@ -86,6 +88,7 @@ class Denials:
     others: int = 0
     """Reviews of groups beyond the greatest number."""
     owner_labels: tuple[str, ...] = OWNER_LABELS
+    _signatures: dict[Signature, Signature] = field(default_factory=dict)
 
     def add(self, case: Case, after: Result, *, is_newly_denied: bool) -> None:
         """Add one review with its answer by the new configuration."""
@@ -97,7 +100,9 @@ class Denials:
         )
         if not rejecting and not allowed:
             return
-        key = facts_of(case.request, after), Signature(allowed, rejecting, is_newly_denied)
+        signature = Signature(allowed, rejecting, is_newly_denied)
+        # Thousands of groups share the names of all webhooks.
+        key = facts_of(case.request, after), self._signatures.setdefault(signature, signature)
         group = self.groups.get(key)
         if group is None:
             if len(self.groups) >= MAX_GROUPS:
@@ -146,15 +151,17 @@ def facts_of(request: Any, after: Result | None = None) -> Facts:  # noqa: ANN40
     user = request.get("userInfo")
     username = user.get("username") if isinstance(user, dict) else None
     # Sources of plain objects have no user. An exception for the one of the replay would cover nothing.
-    user_name = "" if username == OPTIONS.user else _named(username)
+    has_user = username != OPTIONS.user
+    user_name = _named(username) if has_user else ""
     namespace = request.get("namespace")
     of_kind = f"{name}.{group}" if group else name
     final = after.final_object() if after is not None and after.has_changed else None
     return Facts(
         namespace if isinstance(namespace, str) else "",
-        of_kind if KIND.fullmatch(of_kind) else "",
+        # Without its user, the request would be covered whoever sends it.
+        of_kind if KIND.fullmatch(of_kind) and bool(user_name) == has_user else "",
         user_name,
-        _owner(request, Owner(group, name, _own_name(request)), states, is_by_name=not user_name),
+        _owner(request, Owner(group, name, _own_name(request)), states, is_by_name=not has_user),
         _images(group, name, [*states, final] if isinstance(final, dict) else states),
     )
 
@@ -196,7 +203,8 @@ def _images(group: str, kind: str, states: Iterable[Json]) -> tuple[str, ...]:
     found = [images_of(group, kind, state) for state in states]
     known = [one for one in found if one is not None]
     repositories = sorted(frozenset().union(*known)) if known and len(known) == len(found) else []
-    is_right = len(repositories) <= MAX_ENTRIES and all(len(one) <= _MAX_CHARS for one in repositories)
+    is_right = len(repositories) <= MAX_ENTRIES and sum(map(len, repositories)) <= _MAX_IMAGES_CHARS
+    is_right = is_right and all(len(one) <= _MAX_CHARS for one in repositories)
     return tuple(repositories) if is_right else ()
 
 
@@ -211,7 +219,7 @@ class Observer:
         self.denials = denials
         self.statuses = bytearray()
         """What became of each review of the source, by number."""
-        self.marks = array("L")
+        self.marks = array("I")
         """A checksum of the uid of each."""
         self._before = before
         self.left = 0

@@ -48,9 +48,10 @@ class _About:
         self.by_facts[webhook, facts] = self.by_facts.get((webhook, facts), 0) + group.count
 
 
-def as_yaml(drafts: Sequence[Draft], denials: Denials, now: float, days: int) -> str:
+def as_yaml(drafts: Sequence[Draft], denials: Denials, left_out: int, now: float, days: int) -> str:
     """Return the file with PolicyExceptions for *drafts*, in their order, which end *days* after *now*.
 
+    *left_out* reviews were not replayed, so that nothing is known about them.
     They end at midnight, UTC, so that a day's runs write the same bytes.
     """
     expires = rfc3339((int(now) // _DAY_S + 1 + days) * _DAY_S)
@@ -59,6 +60,7 @@ def as_yaml(drafts: Sequence[Draft], denials: Denials, now: float, days: int) ->
     lines = [
         f"# Exceptions by namespace: {len(drafts):,}. Denials that a replay found to be new: {total:,}.",
         "# Ask each owner to confirm the reason, or to repair the workload, before you use them.",
+        *([f"# Not replayed, and perhaps denied: {left_out:,} reviews."] if left_out else []),
     ]
     parts = ["\n".join(lines) + "\n"]
     for namespace, found in groupby(zip(drafts, about, strict=True), key=lambda one: one[0].namespace):

@@ -7,7 +7,6 @@ by the next pass.
 
 from __future__ import annotations
 
-import os
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -79,6 +78,8 @@ async def write_exceptions(
     first = Observer(report, denials)
     await run(config, first, found)
     result = Written(denials=report.by_kind["newlyDenied"])
+    if report.stopped:
+        result.problems = [report.stopped]
     if report.stopped or not result.denials:
         return result
     while result.passes < MAX_PASSES:
@@ -91,7 +92,7 @@ async def write_exceptions(
             )
         if result.problems:
             return result
-        text = as_yaml(covered.drafts, denials, now, to.days)
+        text = as_yaml(covered.drafts, denials, sum(found.left_out.values()), now, to.days)
         try:
             with_exceptions = _loaded(paths, text)
         except ConfigError as error:
@@ -132,12 +133,11 @@ def _loaded(paths: Sequence[Path], text: str) -> Config:
 
 
 def _write(file: Path, text: str) -> None:
-    """Write *text* as a whole, without replacing a file that was made meanwhile."""
-    handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name[:100]}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as opened:
+    """Write *text* to a new *file*; nothing is left of it if that fails."""
+    with file.open("x", encoding="utf-8") as opened:
+        try:
             opened.write(text)
-        os.chmod(name, 0o644)  # noqa: PTH101 - as a file that a user writes
-        os.link(name, file)
-    finally:
-        os.unlink(name)  # noqa: PTH108 - of the text that mkstemp returns
+            opened.flush()
+        except OSError:
+            file.unlink()
+            raise
