@@ -47,8 +47,7 @@ class World:
 
     def add(self, namespace: str, resource: str, name: str, **content: Any) -> None:
         """Create or replace an object; ``metadata`` is added to its own."""
-        path = "/apis/apps/v1" if resource in ("deployments", "replicasets") else "/api/v1"
-        at = f"{path}/namespaces/{namespace}/{resource}/{name}"
+        at = path_of(namespace, resource, name)
         before = self.server.objects.get(at, {"metadata": {}})["metadata"].get("uid")
         self._uids += before is None
         metadata = {"uid": before or f"uid-{self._uids}", **content.pop("metadata", {})}
@@ -56,7 +55,7 @@ class World:
 
     def remove(self, namespace: str, resource: str, name: str) -> None:
         """Delete an object."""
-        self.server.drop(f"/api/v1/namespaces/{namespace}/{resource}/{name}")
+        self.server.drop(path_of(namespace, resource, name))
 
     def policy(self, name: str = "named", expression: str = NAMED, **spec: Any) -> None:
         """Write a policy for Pods and ConfigMaps, with its binding, or replace it."""
@@ -105,6 +104,18 @@ class World:
     def findings(self, *arguments: object, status: int = 0) -> list[Json]:
         """Run the command, and return all findings."""
         return [json.loads(line) for line in self.run(*arguments, "--jsonl", "-", status=status).splitlines()]
+
+
+def path_of(namespace: str, resource: str, name: str) -> str:
+    """Return the path of an object."""
+    group = "/apis/apps/v1" if resource in ("deployments", "replicasets") else "/api/v1"
+    return f"{group}/namespaces/{namespace}/{resource}/{name}"
+
+
+def deployment(replicas: int = 1, **labels: str) -> Json:
+    """The content of a Deployment whose Pods have *labels*."""
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "a"}]}}
+    return {"spec": {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}}
 
 
 def pod(**metadata: Any) -> Json:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.audit.kit import owned, pod
+from tests.audit.kit import deployment, owned, pod
 from tests.kit import call_command, pool_document, webhook_document
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def test_objects_that_policies_deny_are_found_by_webhook_namespace_and_kind(worl
     world.add("shop", "pods", "bad", **pod())
     world.add("bank", "configmaps", "bad", data={})
     report = world.audit(status=1)
-    assert (report["complete"], report["listed"], report["objects"], report["denied"]) == (True, 3, 3, 2)
+    assert (report["complete"], report["listed"], report["verdicts"], report["denied"]) == (True, 3, 3, 2)
     found = {(one["namespace"], one["kind"]): one for one in report["groups"]}
     assert set(found) == {("shop", "Pod"), ("bank", "ConfigMap")}
     group = found["shop", "Pod"]
@@ -59,7 +59,9 @@ def test_all_findings_are_written_as_lines_and_into_a_database(world: World, tmp
     assert sorted(rows) == sorted((one["name"], "named", SAYS_NO) for one in lines)
     assert objects == 600
     # One page in flight.
-    assert [asked["limit"] for kind, asked in world.server.requests if kind == "list params"] == ["250"] * 3
+    asked = [asked for kind, asked in world.server.requests if kind == "list params"]
+    assert {one["limit"] for one in asked} == {"250"}
+    assert [one["continue"] for one in asked if "continue" in one] == ["500"]
 
 
 def test_pods_of_one_controller_and_template_count_once(world: World) -> None:
@@ -68,10 +70,10 @@ def test_pods_of_one_controller_and_template_count_once(world: World) -> None:
         world.add("shop", "pods", f"web-{number}", **pod(**owned("ReplicaSet", "web-1", "rs-1", "1")))
     world.add("shop", "pods", "web-next", **pod(**owned("ReplicaSet", "web-2", "rs-2", "2")))
     report = world.audit(status=1)
-    assert (report["listed"], report["objects"], report["denied"]) == (6, 2, 2)
+    assert (report["listed"], report["verdicts"], report["denied"]) == (6, 2, 2)
     (group,) = report["groups"]
     assert (group["objects"], group["alike"]) == (2, 6)
-    assert group["examples"][0]["owner"] == "ReplicaSet/web-1"
+    assert group["examples"][0]["owner"] == "Deployment.apps/web"
     assert [one["objects"] for one in report["skipped"]] == [4]
 
 
@@ -80,7 +82,7 @@ def test_objects_being_deleted_and_mirror_pods_are_skipped_and_counted(world: Wo
     world.add("shop", "pods", "going", **pod(deletionTimestamp="2026-01-01T00:00:00Z"))
     world.add("shop", "pods", "static", **pod(annotations={"kubernetes.io/config.mirror": "x"}))
     report = world.audit()
-    assert report["objects"] == 0
+    assert report["verdicts"] == 0
     assert {one["reason"]: one["objects"] for one in report["skipped"]} == {
         "being deleted": 1,
         "mirror Pods of kubelets": 1,
@@ -141,6 +143,46 @@ def test_owners_are_those_of_the_label_of_the_object_or_its_namespace(world: Wor
     assert {one["owner"]: one["denied"] for one in report["owners"]} == {"shoppers": 1, "others": 1, "": 1}
     assert "others" in world.run(status=1)
     assert {one["owner"] for one in world.audit("--owner-label", "none", status=1)["owners"]} == {""}
+
+
+def test_workloads_that_would_be_refused_at_their_next_restart_are_named_by_owner(world: World) -> None:
+    world.policy(
+        "tier", "has(object.metadata.labels) && 'tier' in object.metadata.labels", resources=["pods"]
+    )
+    world.server.put("shop", team="shoppers")
+    # Its Pod was created before the policy.
+    world.add("shop", "deployments", "web", **deployment(app="web"))
+    world.add("shop", "deployments", "good", **deployment(app="web", tier="a"))
+    world.add("shop", "deployments", "stopped", **deployment(0, app="web"))
+    world.add("shop", "replicasets", "web-1", metadata=owned("Deployment", "web", "d", "1"), **deployment())
+    report = world.audit(status=1)
+    assert (report["denied"], report["refusedAtRestart"], report["evaluated"]) == (0, 1, 2)
+    (workload,) = report["workloads"]
+    assert (workload["owner"], workload["namespace"], workload["workload"]) == (
+        *("shoppers", "shop"),
+        "Deployment/web",
+    )
+    assert workload["webhooks"] == "tier/tier"
+    assert {one["reason"].split(":")[0] for one in report["skipped"]} == {"workloads without a next Pod"}
+    text = world.run(status=1)
+    assert "1 workload would be refused at its next restart" in text
+    assert "  shoppers, in shop\n           Deployment/web: " in text
+    (line,) = world.findings(status=1)
+    assert (line["part"], line["kind"], line["name"]) == ("restart", "Deployment", "web")
+
+
+def test_the_next_pod_of_a_workload_is_changed_before_it_is_judged(
+    world: World, start_worker: StartWorker
+) -> None:
+    world.policy("named", resources=["pods"])
+    world.add("shop", "deployments", "web", **deployment(app="web"))
+    rules = [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}]
+    (world.config / "c.yaml").write_text(
+        pool_document("pool", start_worker().target)
+        + webhook_document("mutate", "label", "pool", {"label": "team"}, rules=rules, timeoutSeconds=30)
+    )
+    report = world.audit()
+    assert (report["refusedAtRestart"], report["wouldChange"]) == (0, 0)
 
 
 def test_kinds_that_are_named_are_read_and_no_others(world: World) -> None:

@@ -17,7 +17,7 @@ from gateway.tools.audit.run import Audit, Options
 from gateway.tools.audit.store import Store
 from gateway.tools.cli.replay_sources import with_cluster
 from gateway.tools.offline.gateway import offline_gateway
-from tests.audit.kit import NAMED, World, pod
+from tests.audit.kit import NAMED, World, deployment, path_of, pod
 from tests.kit import pool_document, webhook_document
 from tests.kubernetes.server import ApiServer
 
@@ -180,7 +180,7 @@ def test_a_kind_that_was_not_read_keeps_its_verdicts_for_the_next_time(world: Wo
 
 NAMES = st.sampled_from(["a", "b", "c"])
 NAMESPACES = st.sampled_from(["shop", "bank"])
-KINDS = st.sampled_from(["pods", "configmaps"])
+KINDS = st.sampled_from(["pods", "configmaps", "deployments"])
 STEPS = st.one_of(
     st.tuples(st.just("add"), NAMESPACES, KINDS, NAMES, st.sampled_from(["", "a", "b"])),
     st.tuples(st.just("remove"), NAMESPACES, KINDS, NAMES),
@@ -210,9 +210,10 @@ def test_after_any_changes_the_result_is_that_of_a_full_scan(
             match step:
                 case ("add", namespace, kind, name, team):
                     labels = {"labels": {"team": team}} if team else {}
-                    world.add(namespace, kind, name, metadata=labels, spec={"containers": []})
+                    spec = deployment(**labels.get("labels", {}))["spec"] if kind == "deployments" else {}
+                    world.add(namespace, kind, name, metadata=labels, spec=spec)
                 case ("remove", namespace, kind, name):
-                    if f"/api/v1/namespaces/{namespace}/{kind}/{name}" in server.objects:
+                    if path_of(namespace, kind, name) in server.objects:
                         world.remove(namespace, kind, name)
                 case ("label", namespace, tier):
                     server.put(namespace, tier=tier)

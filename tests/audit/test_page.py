@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gateway.tools.audit.report import TITLES
 from gateway.tools.audit.store import _COLUMNS
-from tests.audit.kit import owned, pod
+from tests.audit.kit import deployment, owned, pod
 from tests.kit import ROOT, call_command
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ def furnish(world: World) -> None:
     world.add("shop", "pods", "debug", **pod())
     world.add("bank", "configmaps", "rates", data={"usd": "1"})
     world.add("bank", "pods", "good", **pod(labels={"team": "bank"}))
+    world.add("shop", "deployments", "web", **deployment(app="web"))
 
 
 def test_the_commands_of_the_page_run_and_the_first_prints_what_it_shows(

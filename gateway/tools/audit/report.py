@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     Json = dict[str, Any]
 
 MAX_GROUPS: Final = 2000
+MAX_WORKLOADS: Final = 1000
 MAX_EXAMPLES: Final = 3
+_SHOWN: Final = 20
+"""Workloads in the text."""
 _TEXT_CHARS: Final = 600
 _GROUP: Final = "part, finding, configuration, webhook, namespace, kind"
 
@@ -34,13 +37,13 @@ TITLES: Final = {
 
 def document(store: Store, this: Pass, about: Json) -> Json:
     """Return the JSON of the report on the pass *this* in *store*. *about* has what it is about."""
-    numbers = dict(
-        store.select(
-            "SELECT finding, COUNT(DISTINCT uid) FROM results WHERE pass = :pass AND part = 'object'"
-            " GROUP BY finding"
+    numbers = {
+        (part, finding): number
+        for part, finding, number in store.select(
+            "SELECT part, finding, COUNT(DISTINCT uid) FROM results WHERE pass = :pass GROUP BY part, finding"
         )
-    )
-    groups = list(_groups(store))
+    }
+    failed = sum(number for (_, finding), number in numbers.items() if finding == "failed")
     return {
         "apiVersion": "admission-gateway.io/v1alpha1",
         "kind": "AuditReport",
@@ -48,10 +51,13 @@ def document(store: Store, this: Pass, about: Json) -> Json:
         "time": rfc3339(this.began, 0),
         "complete": this.is_complete,
         "listed": this.listed,
-        "objects": this.subjects,
+        "verdicts": this.subjects,
         "evaluated": this.evaluated,
-        **{finding: numbers.get(finding, 0) for finding in TITLES},
-        "groups": groups,
+        **{finding: numbers.get(("object", finding), 0) for finding in TITLES},
+        "failed": failed,
+        "refusedAtRestart": numbers.get(("restart", "denied"), 0),
+        "groups": list(_groups(store)),
+        "workloads": list(_workloads(store)),
         "owners": list(_owners(store)),
         "skipped": _by_count(this.skipped),
         "notEvaluated": _by_count(this.found.left_out),
@@ -92,15 +98,34 @@ def _groups(store: Store) -> Iterator[Json]:
         }
 
 
-def _owners(store: Store) -> Iterator[Json]:
-    """Yield how many objects are denied by the label of their owners, the most frequent first."""
+def _workloads(store: Store) -> Iterator[Json]:
+    """Yield the workloads whose next Pod is denied, by the label of their owners and their namespace."""
     rows = store.select(
-        "SELECT ownerLabel, part, COUNT(DISTINCT uid) FROM results"  # noqa: S608 - constants
-        " WHERE pass = :pass AND finding = 'denied'"
-        f" GROUP BY ownerLabel, part ORDER BY COUNT(DISTINCT uid) DESC, ownerLabel, part LIMIT {MAX_GROUPS}"
+        "SELECT ownerLabel, namespace, kind, name,"  # noqa: S608 - constants
+        " GROUP_CONCAT(configuration || '/' || webhook, ', '),"
+        " MIN(message) FROM results WHERE pass = :pass AND part = 'restart' AND finding = 'denied'"
+        f" GROUP BY uid ORDER BY ownerLabel, namespace, kind, name LIMIT {MAX_WORKLOADS}"
     )
-    for label, part, number in rows:
-        yield {"owner": printable(label, 300), "part": part, "denied": number}
+    for label, namespace, kind, name, webhooks, message in rows:
+        yield {
+            "owner": printable(label, 300),
+            "namespace": namespace,
+            "workload": printable(f"{kind}/{name}", 300),
+            "webhooks": printable(webhooks, _TEXT_CHARS),
+            "message": printable(message, _TEXT_CHARS),
+        }
+
+
+def _owners(store: Store) -> Iterator[Json]:
+    """Yield how many objects and restarts are denied by the label of their owners."""
+    rows = store.select(
+        "SELECT ownerLabel, COUNT(DISTINCT CASE part WHEN 'object' THEN uid END),"  # noqa: S608 - constants
+        " COUNT(DISTINCT CASE part WHEN 'restart' THEN uid END) FROM results"
+        " WHERE pass = :pass AND finding = 'denied' GROUP BY ownerLabel"
+        f" ORDER BY COUNT(DISTINCT uid) DESC, ownerLabel LIMIT {MAX_GROUPS}"
+    )
+    for label, denied, restarts in rows:
+        yield {"owner": printable(label, 300), "denied": denied, "refusedAtRestart": restarts}
 
 
 def _by_count(counts: dict[str, int]) -> list[Json]:
@@ -111,18 +136,24 @@ def _by_count(counts: dict[str, int]) -> list[Json]:
 def as_text(report: Json) -> Iterator[str]:
     """Yield the lines of *report*. Each is printable."""
     yield (
-        f"{report['objects']:,} objects of {report['listed']:,} that were read through"
-        f" {report['configuration']}, {report['evaluated']:,} of them evaluated now"
+        f"{report['listed']:,} objects read, {report['objects']:,} verdicts through"
+        f" {report['configuration']}, {report['evaluated']:,} of them new"
     )
     numbers = ((report[finding], title) for finding, title in TITLES.items())
-    yield ", ".join(f"{number:,} {title}" for number, title in numbers if number or title == "denied")
+    texts = [f"{number:,} {title}" for number, title in numbers if number or title == "denied"]
+    if report["refusedAtRestart"]:
+        number = report["refusedAtRestart"]
+        noun, whose = ("workload", "its") if number == 1 else ("workloads", "their")
+        texts.append(f"{number:,} {noun} would be refused at {whose} next restart")
+    yield ", ".join(texts)
+    yield from _restarts(report)
     for finding, title in TITLES.items():
         yield from _section(report, "object", finding, title)
-    named = [one for one in report["owners"] if one["owner"]]
-    if named:
+    owners = [one for one in report["owners"] if one["denied"]]
+    if any(one["owner"] for one in owners):
         yield ""
         yield f"denied objects by {report['ownerLabel']}:"
-        for one in report["owners"]:
+        for one in owners:
             yield f"  {one['denied']:>7,}  {one['owner'] or '(without the label)'}"
     for title, name in (("skipped", "skipped"), ("not evaluated", "notEvaluated")):
         if report[name]:
@@ -138,6 +169,21 @@ def as_text(report: Json) -> Iterator[str]:
             yield ""
             yield f"{title}:"
             yield from (f"  {text}" for text in report[name])
+
+
+def _restarts(report: Json) -> Iterator[str]:
+    if not report["refusedAtRestart"]:
+        return
+    yield ""
+    yield "workloads that would be refused at their next restart:"
+    place = ("", "")
+    for one in report["workloads"][:_SHOWN]:
+        if (one["owner"], one["namespace"]) != place:
+            place = one["owner"], one["namespace"]
+            yield f"  {', in '.join(filter(None, (one['owner'] or '(without the label)', one['namespace'])))}"
+        yield f"           {one['workload']}: {one['message']}"
+    if report["refusedAtRestart"] > _SHOWN:
+        yield f"           {report['refusedAtRestart'] - _SHOWN:,} more"
 
 
 def _section(report: Json, part: str, finding: str, title: str) -> Iterator[str]:

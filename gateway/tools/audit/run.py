@@ -1,4 +1,4 @@
-"""One pass of an audit: lists the objects of a cluster, and reviews those whose verdict may have changed.
+"""One pass of an audit: reviews the objects of a cluster whose verdict may have changed.
 
 A review is a creation of the object as a dry run, through both phases. Reviews are run as those of a replay.
 """
@@ -6,40 +6,29 @@ A review is a creation of the object as a dry run, through both phases. Reviews 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from gateway.base.errors import ClusterError, ReviewError
-from gateway.engine.object_review import RequestOptions, request_for
 from gateway.pure.core.webhook import WorkerRef
 from gateway.server.kubernetes.namespaces import PATH as NAMESPACES
 from gateway.server.kubernetes.namespaces import namespace_of
 from gateway.tools.audit.findings import findings_of
-from gateway.tools.audit.keys import Keys, short_digest
-from gateway.tools.audit.subject import COLLAPSED, SECRETS, left_out, same_pods, subject_of
-from gateway.tools.replay.cases import Case, Found
-from gateway.tools.replay.cluster import has_creation_rule, listed_items, listed_kinds
-from gateway.tools.replay.objects import as_sent, creation_options
-from gateway.tools.replay.results import known
+from gateway.tools.audit.keys import Keys
+from gateway.tools.audit.scan import AuditCase, Scan
+from gateway.tools.replay.cases import Found
+from gateway.tools.replay.cluster import listed_items
 from gateway.tools.replay.run import Replay, Side, left_out_webhooks
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import Callable
 
     from gateway.pure.core.namespace import Namespace
     from gateway.server.kubernetes.api_client import ApiClient
-    from gateway.tools.audit.keys import Context
     from gateway.tools.audit.pace import Pace
     from gateway.tools.audit.store import Store
-    from gateway.tools.audit.subject import Subject
     from gateway.tools.offline.gateway import OfflineGateway
-    from gateway.tools.replay.cluster import ListedKind
+    from gateway.tools.replay.cases import Case
     from gateway.tools.replay.results import Result, WebhookKey
-
-    Json = dict[str, Any]
-
-OPTIONS: Final = RequestOptions(user="admission-gateway:audit")
-UNUSABLE: Final = "an object that is not complete, or nests too deep"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +43,6 @@ class Options:
     """How long a verdict holds that may depend on more than its key."""
 
 
-@dataclass(frozen=True, slots=True)
-class AuditCase(Case):
-    """One review of a pass."""
-
-    subject: Subject | None = None
-    digest: bytes = b""
-    context: Context | None = None
-
-
 @dataclass
 class Pass:
     """What one pass read and did."""
@@ -72,7 +52,7 @@ class Pass:
     listed: int = 0
     """Objects that were read."""
     subjects: int = 0
-    """Those that have a verdict."""
+    """Verdicts on objects, and on the Pods that workloads get."""
     evaluated: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
     """Objects that have no verdict of their own, by reason."""
@@ -103,11 +83,6 @@ class Audit:
         self._store = store
         self._pace = pace
         self._options = options
-        self._policies: dict[WebhookKey, str] = {
-            (one.phase, one.configuration, one.name): f"{one.client.pool}/{one.client.policy}"
-            for one in gateway.config.webhooks
-            if isinstance(one.client, WorkerRef)
-        }
         left = set(left_out_webhooks(gateway.config))
         self._webhooks = [
             one for one in gateway.config.webhooks if (one.phase, one.configuration, one.name) not in left
@@ -123,13 +98,17 @@ class Audit:
         version = str((await self._api.get("/version")).get("gitVersion") or "")
         keys = Keys(self._gateway, now, version)
         namespaces = await self._namespaces(this)
-        results = _Results(self, this)
 
         async def find(name: str) -> Namespace | None:
             return namespaces.get(name)
 
+        results = _Results(self._gateway, self._store, this)
+        scan = Scan(
+            *(self._api, self._store, self._pace, self._options, self._webhooks),
+            *(this, keys, namespaces),
+        )
         replay = Replay(results, this.found, Side(self._gateway, now), None, find)
-        await replay.run(self._cases(this, keys, namespaces), lambda: done(this.found.read))
+        await replay.run(scan.cases(), lambda: done(this.found.read))
         this.stopped = results.stopped
         self._store.set_alike((number, uid) for uid, number in this.alike.values() if number > 1)
         self._store.finish(now, () if this.stopped else this.read)
@@ -143,127 +122,27 @@ class Audit:
             found[one.name] = one
         return found
 
-    async def _cases(
-        self, this: Pass, keys: Keys, namespaces: dict[str, Namespace]
-    ) -> AsyncIterator[AuditCase]:
-        """Yield the reviews whose result is not known."""
-        wanted = [one async for one in listed_kinds(self._api) if self._is_wanted(one, this)]
-        missing = self._options.kinds - {one.named for one in wanted}
-        this.found.problems += [f"--kinds {one}: the cluster has no such resource" for one in sorted(missing)]
-        for number, kind in enumerate(wanted):
-            path, note = kind.path, this.found.problems.append
-            try:
-                async for item, part in listed_items(self._api, path, note, self._pace.request):
-                    this.found.read = (number + part) / len(wanted)
-                    this.listed += 1
-                    case = await self._case(this, keys, namespaces, kind, item)
-                    if case is not None:
-                        yield case
-            except ClusterError as error:
-                if not error.status:
-                    raise
-                note(f"{kind.path}: {error}")
-                continue
-            this.read.append(kind.named)
-
-    def _is_wanted(self, kind: ListedKind, this: Pass) -> bool:
-        if self._options.kinds:
-            return kind.named in self._options.kinds
-        if not has_creation_rule(self._webhooks, kind.group, kind.resource):
-            return False
-        if kind.named == "secrets" and not self._options.includes_secrets:
-            this.notes.append(SECRETS)
-            return False
-        return True
-
-    async def _case(
-        self,
-        this: Pass,
-        keys: Keys,
-        namespaces: dict[str, Namespace],
-        kind: ListedKind,
-        item: Json,
-    ) -> AuditCase | None:
-        """Return the review of *item*; None if it needs none."""
-        reason = left_out(item)
-        if reason:
-            this.skipped[reason] += 1
-            return None
-        metadata: Json = item.get("metadata") or {}
-        name = str(metadata.get("namespace") or (metadata.get("name") if kind.named == "namespaces" else ""))
-        namespace = namespaces.get(name)
-        labels = {} if namespace is None else namespace.labels
-        subject = subject_of(kind, item, "object", self._options.owner_label, labels)
-        same = same_pods(kind, item)
-        if same in this.alike:
-            first, number = this.alike[same]
-            this.alike[same] = first, number + 1
-            this.skipped[COLLAPSED] += 1
-            return None
-        if same:
-            this.alike[same] = subject.uid, 1
-        context = keys.context(kind.group, kind.resource, namespace)
-        return self._review(this, context, kind, item, subject, namespace)
-
-    def _review(
-        self,
-        this: Pass,
-        context: Context,
-        kind: ListedKind,
-        item: Json,
-        subject: Subject,
-        namespace: Namespace | None,
-    ) -> AuditCase | None:
-        """Return the creation of *item*; None if the verdict on *subject* holds."""
-        before = self._store.known(subject)
-        if before is not None and (
-            before.context != context.digest
-            or (context.is_timed and this.began - before.at >= self._options.max_age_s)
-        ):
-            before = None
-        this.subjects += 1
-        if before is not None and subject.version and before.version == subject.version:
-            self._store.keep(subject)
-            return None
-        sent = as_sent(kind.whole(item))
-        try:
-            digest = short_digest(sent)
-            if before is not None and before.hash == digest:
-                self._store.keep(subject)
-                return None
-            options = replace(
-                creation_options(sent, OPTIONS), resource=kind.resource, is_namespaced=kind.is_namespaced
-            )
-            request = request_for(sent, options)
-        except (ReviewError, TypeError):
-            this.found.leave_out(UNUSABLE)
-            this.subjects -= 1
-            return None
-        expected = known(allowed=True)
-        return AuditCase(
-            request, "", None, namespace, expected, subject=subject, digest=digest, context=context
-        )
-
-    def write(self, case: AuditCase, result: Result, at: float) -> None:
-        """Keep *result* of *case*."""
-        assert case.subject is not None
-        assert case.context is not None
-        findings = findings_of(case.request, result, self._policies)
-        self._store.write(case.subject, case.digest, case.context, at, findings)
-
 
 class _Results:
     """Takes the results of the reviews of a pass: a ``Results`` of a replay."""
 
-    def __init__(self, audit: Audit, this: Pass) -> None:
+    def __init__(self, gateway: OfflineGateway, store: Store, this: Pass) -> None:
         self.notes: Counter[str] = Counter()
         self.stopped = ""
-        self._audit = audit
+        self._store = store
         self._this = this
+        self._policies: dict[WebhookKey, str] = {
+            (one.phase, one.configuration, one.name): f"{one.client.pool}/{one.client.policy}"
+            for one in gateway.config.webhooks
+            if isinstance(one.client, WorkerRef)
+        }
 
     def add(self, case: Case, before: Result, after: Result) -> None:
         """Keep *after*."""
         del before
         assert isinstance(case, AuditCase)
+        assert case.subject is not None
+        assert case.context is not None
         self._this.evaluated += 1
-        self._audit.write(case, after, self._this.began)
+        findings = findings_of(case.request, after, self._policies)
+        self._store.write(case.subject, case.digest, case.context, self._this.began, findings)

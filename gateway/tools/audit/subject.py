@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from gateway.pure.core.workload import owners_of
 from gateway.tools.audit.keys import short_digest
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Subject:
     namespace: str
     name: str
     owner: str
-    """``KIND/NAME`` of its controller. Empty if it has none."""
+    """``KIND.GROUP/NAME`` of the workload that it belongs to. Empty if it belongs to none."""
     owner_label: str
     """The value of the label that names the people whose it is. Empty if there is none."""
     version: str
@@ -64,7 +65,7 @@ def left_out(item: Mapping[str, Any]) -> str:
     return ""
 
 
-def controller_of(item: Mapping[str, Any]) -> Json | None:
+def _controller_of(item: Mapping[str, Any]) -> Json | None:
     """Return the ownerReference of the controller of *item*. None if it has none."""
     owners = metadata_of(item).get("ownerReferences")
     for one in owners if isinstance(owners, list) else ():
@@ -75,7 +76,7 @@ def controller_of(item: Mapping[str, Any]) -> Json | None:
 
 def same_pods(kind: ListedKind, item: Mapping[str, Any]) -> bytes:
     """Return what Pods of one controller and template share. Empty if *item* is not such a Pod."""
-    owner = controller_of(item) if kind.named == "pods" else None
+    owner = _controller_of(item) if kind.named == "pods" else None
     if owner is None:
         return b""
     labels = _labels(metadata_of(item))
@@ -84,14 +85,14 @@ def same_pods(kind: ListedKind, item: Mapping[str, Any]) -> bytes:
 
 def subject_of(
     kind: ListedKind,
-    item: Mapping[str, Any],
+    item: Json,
     part: Part,
     label: str,
     namespace_labels: Mapping[str, str],
 ) -> Subject:
     """Return what *item*, of *kind*, is. *label* is the key that names the people whose it is."""
     metadata = metadata_of(item)
-    owner = controller_of(item)
+    owners = owners_of(item)
     labels = _labels(metadata)
     namespace, name = (str(metadata.get(member) or "") for member in ("namespace", "name"))
     return Subject(
@@ -102,7 +103,7 @@ def subject_of(
         kind.named,
         namespace,
         name,
-        "" if owner is None else f"{owner.get('kind')}/{owner.get('name')}",
+        str(owners[-1]) if owners else "",
         str(labels.get(label) or namespace_labels.get(label) or ""),
         str(metadata.get("resourceVersion") or ""),
     )

@@ -214,6 +214,6 @@ def _print(report: dict[str, Any], parsed: argparse.Namespace) -> int:
         logs.print_output(*as_text(report))
     if report["stopped"]:
         logs.print_error(f"admission-gateway: {report['stopped']}")
-    if report["denied"] and not parsed.exit_zero:
+    if (report["denied"] or report["refusedAtRestart"]) and not parsed.exit_zero:
         return DENIED
     return 0 if report["complete"] and not report["failed"] else INCOMPLETE
