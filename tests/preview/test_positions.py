@@ -168,4 +168,8 @@ def test_items_with_names_are_found_where_lists_differ() -> None:
     assert common_path(("spec", "args", 0), seen, source) == ("spec", "args", 0)
     assert common_path(("spec", "args", 1), seen, source) == ("spec", "args")
     assert common_path(("spec", "containers", 7), seen, source) == ("spec", "containers")
+    assert common_path(("spec", "containers", "name=main", "image"), seen, source) == (
+        *("spec", "containers", 0, "image"),
+    )
+    assert common_path(("spec", "containers", "name=x"), seen, source) == ("spec", "containers")
     assert common_path(("data", 1), {"data": {"1": "a"}}, {"data": {"1": "a"}}) == ("data", "1")

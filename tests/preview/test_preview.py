@@ -79,7 +79,7 @@ def test_the_template_is_that_of_the_object_after_its_mutation(
     assert "+        team: a" in deployment["changes"]
     assert pod["changedBy"] == ["m/h1.m.test"]
     # The second container of the Pod is the first of the file.
-    (found,) = findings(report)
+    (found,) = (one for one in findings(report) if one["finding"] == "denied")
     assert WEB.split("\n")[found["line"] - 1].strip() == "image: nginx"
 
 
@@ -341,3 +341,27 @@ def test_what_helm_and_kustomize_rendered_is_in_their_files(
     (tmp_path / "out.yaml").write_text(text)
     report = preview(tmp_path / "out.yaml", "--config", config, status=1)
     assert {one["file"] for one in report["objects"]} == {str(tmp_path / "out.yaml")}
+
+
+def test_mutators_that_change_their_own_results_fail_the_preview(
+    tmp_path: Path, start_worker: StartWorker
+) -> None:
+    image = [{"op": "replace", "path": "/spec/containers/0/image", "value": "b"}]
+    mutators = [
+        pods({"count": "seen"}),
+        pods({"patch": image}),
+        pods({"patch": [{**image[0], "value": "c"}]}),
+    ]
+    config = configure(tmp_path / "c.yaml", start_worker().target, mutate=mutators)
+    report = preview("-", "--config", config, stdin=WEB, status=1)
+    assert {one["result"] for one in report["objects"]} == {"allowed"}
+    assert report["summary"]["notStable"] == 1
+    by_rule = {one["rule"]: one for one in findings(report)}
+    assert by_rule["mutation-not-stable"]["webhook"] == "m/h0.m.test"
+    assert by_rule["mutation-not-stable"]["level"] == "error"
+    assert by_rule["mutation-not-stable"]["field"] == "metadata.annotations.seen"
+    conflict = by_rule["mutation-conflict"]
+    assert (conflict["level"], conflict["webhook"]) == ("warning", "m/h2.m.test")
+    assert WEB.split("\n")[conflict["line"] - 1].strip() == "image: nginx"
+    text = call_command("preview", "-", "--config", config, stdin=WEB.encode()).stdout
+    assert ", 1 changed, 1 not stable; 1 error, 1 warning, 0 notes\n" in text

@@ -81,6 +81,7 @@ def test_rules_are_all_webhooks_and_a_clean_run_has_no_results(
         "v/h1.v.test",
         "webhook-failure",
         "mutation-not-stable",
+        "mutation-conflict",
         "unreadable-manifest",
     ]
 

@@ -4,24 +4,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from gateway.engine.second_pass import conflicts
+from gateway.pure.core.field_changes import path_text
 from gateway.pure.core.verdict import Denied, DryRunRefused, Failed, FailureReason
 from gateway.tools.preview.fields import field_in, parse_field
-from gateway.tools.preview.model import WEBHOOK_FAILURE, Finding
+from gateway.tools.preview.model import CONFLICT, NOT_STABLE, WEBHOOK_FAILURE, Finding
 from gateway.tools.preview.positions import common_path, value_at
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from gateway.engine.dry_run import DryRun
     from gateway.engine.object_review import Json
+    from gateway.engine.second_pass import ChangedAgain
     from gateway.pure.core.outcome import Outcome
-    from gateway.pure.core.webhook import Phase
+    from gateway.pure.core.webhook import Phase, Webhook
     from gateway.tools.preview.manifests import Manifest, Place
     from gateway.tools.preview.model import Kind, Level
     from gateway.tools.preview.positions import Path
 
 MAX_CAUSES: Final = 100
 """Causes of one denial that are findings of their own."""
+_OF_MUTATORS: Final[dict[Kind, tuple[str, Level]]] = {
+    "notStable": (NOT_STABLE, "error"),
+    "conflict": (CONFLICT, "warning"),
+}
 _POD_TEMPLATE: Final = ("spec", "template")
 
 
@@ -61,6 +68,33 @@ def findings_of(run: DryRun, origin: Origin, text: Callable[[str], str]) -> Iter
                 if key not in seen:
                     seen.add(key)
                     yield one
+
+
+def findings_of_mutators(
+    run: DryRun, again: Iterable[ChangedAgain], origin: Origin, text: Callable[[str], str]
+) -> Iterator[Finding]:
+    """Yield the mutators in *again*, and the conflicts of those of *run*; as :func:`findings_of`."""
+    for one in again:
+        path = path_text(one.changes[0].path) if one.changes else ""
+        yield _of_mutator(one.webhook, "notStable", one.line(), path, run, origin, text)
+    for conflict in conflicts(run)[:MAX_CAUSES]:
+        path = path_text(conflict.path)
+        yield _of_mutator(conflict.second, "conflict", conflict.line(), path, run, origin, text)
+
+
+def _of_mutator(
+    webhook: Webhook,
+    kind: Kind,
+    line: str,
+    path: str,
+    run: DryRun,
+    origin: Origin,
+    text: Callable[[str], str],
+) -> Finding:
+    name = f"{webhook.configuration}/{webhook.name}"
+    place = origin.place(run.final_object, parse_field(path))
+    rule, level = _OF_MUTATORS[kind]
+    return Finding(rule, kind, level, name, "mutate", "Enforce", text(line), place, path=text(path))
 
 
 def _of_outcome(

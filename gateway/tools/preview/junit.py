@@ -61,7 +61,7 @@ class JunitOutput:
                 )
             # Findings that a template and its Pods have both are listed once, for the template.
             if reviewed.result == "allowed":
-                self._add(_Case(name, place), *own)
+                self._add(_Case(name, place), *(one for one in own if one not in errors))
 
     def add_unreadable(self, found: Unreadable) -> None:
         """Take what is no object."""

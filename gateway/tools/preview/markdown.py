@@ -72,7 +72,8 @@ class MarkdownOutput:
 
     def end(self, totals: Totals) -> None:
         """Write the file."""
-        result = {0: "allowed", 1: "denied", 3: "undecided"}.get(totals.status, "not all could be read")
+        names = {0: "allowed", 1: "denied" if totals.results["denied"] else "not stable", 3: "undecided"}
+        result = names.get(totals.status, "not all could be read")
         counts = ", ".join(f"{totals.results[one]:,} {one}" for one in ("allowed", "denied", "undecided"))
         of_input = f"{number_of(totals.objects, 'object')} in {number_of(totals.files, 'file')}"
         created = f", and {totals.created:,} that controllers create" if totals.created else ""

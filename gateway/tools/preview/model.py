@@ -17,10 +17,12 @@ Result = Literal["allowed", "denied", "undecided"]
 
 WEBHOOK_FAILURE: Final = "webhook-failure"
 NOT_STABLE: Final = "mutation-not-stable"
+CONFLICT: Final = "mutation-conflict"
 UNREADABLE: Final = "unreadable-manifest"
 OWN_RULES: Final = {
     WEBHOOK_FAILURE: "A webhook gave no usable answer, or the request could not be decided.",
     NOT_STABLE: "The mutators change the object again when they see their own result.",
+    CONFLICT: "Two mutators write one field to different values.",
     UNREADABLE: "A document is no object of Kubernetes, or cannot be read.",
 }
 """Rules that are no webhooks."""

@@ -178,7 +178,7 @@ def common_path(path: Path, seen: object, source: object) -> Path:
     found: list[str | int] = []
     for each in path:
         # A JSON Pointer does not tell an index from a key.
-        part = str(each) if isinstance(source, dict) else each
+        part = str(each) if isinstance(source, dict) else _index_in(seen, each)
         if isinstance(part, int):
             if not isinstance(seen, list) or not isinstance(source, list) or part >= len(seen):
                 break
@@ -194,6 +194,19 @@ def common_path(path: Path, seen: object, source: object) -> Path:
             source = source[part]
             found.append(part)
     return tuple(found)
+
+
+def _index_in(found: object, part: str | int) -> str | int:
+    """Return the index of the item that *part* names: ``name=main``, or several fields with commas."""
+    if isinstance(part, int) or not isinstance(found, list) or "=" not in part:
+        return part
+    wanted = dict(each.partition("=")[::2] for each in part.split(","))
+    for index, item in enumerate(found):
+        fields = item if isinstance(item, dict) else {}
+        # The protocol of a port may be left out.
+        if all(str(fields.get(name, value)) == value for name, value in wanted.items()) and fields:
+            return index
+    return part
 
 
 def _index_of(seen: list[object], index: int, source: list[object]) -> int | None:

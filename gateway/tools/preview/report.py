@@ -42,6 +42,8 @@ class Totals:
     findings: Counter[str] = field(default_factory=Counter)
     """By level."""
     changed: int = 0
+    not_stable: int = 0
+    """Objects that mutating webhooks change again."""
     unreadable: int = 0
 
     @property
@@ -49,7 +51,7 @@ class Totals:
         """The exit status."""
         if self.unreadable or not self.objects:
             return 2
-        return 1 if self.results["denied"] else 3 if self.results["undecided"] else 0
+        return 1 if self.results["denied"] or self.not_stable else 3 if self.results["undecided"] else 0
 
 
 class Output(Protocol):
@@ -88,6 +90,7 @@ class Report:
         totals.created += max(0, len(found.objects) - 1)
         totals.results.update(one.result for one in found.objects)
         totals.changed += sum(bool(one.changed_by) for one in found.objects)
+        totals.not_stable += sum(any(f.kind == "notStable" for f in one.findings) for one in found.objects)
         listed = self._listed(found)
         totals.findings.update(one.finding.level for one in listed)
         for output in self._outputs:

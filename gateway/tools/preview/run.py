@@ -13,7 +13,7 @@ import asyncio
 from collections import deque
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
 
 from gateway.base.errors import MalformedReview, ReviewError
 from gateway.engine.dry_run import BOTH_PHASES
@@ -25,12 +25,13 @@ from gateway.engine.object_review import (
     request_for,
     review_of,
 )
+from gateway.engine.second_pass import changed_again
 from gateway.pure.workloads.defaults import with_defaults
 from gateway.pure.workloads.expansion import created_by
 from gateway.pure.workloads.pods import before_webhooks
 from gateway.tools.offline.changes import changes
 from gateway.tools.preview.fields import parse_field
-from gateway.tools.preview.findings import Origin, findings_of
+from gateway.tools.preview.findings import Origin, findings_of, findings_of_mutators
 from gateway.tools.preview.manifests import Manifest, Unreadable
 from gateway.tools.preview.model import (
     MAX_CHANGE_LINES,
@@ -47,7 +48,7 @@ from gateway.tools.replay.run import UnknownObjects, UnknownObjectsError
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 
-    from gateway.engine.dry_run import DryRun
+    from gateway.engine.dry_run import DryRun, SideEffects
     from gateway.engine.object_review import Json
     from gateway.pure.core.namespace import Namespace
     from gateway.pure.workloads.expansion import Created
@@ -106,6 +107,15 @@ class _Subject(NamedTuple):
     origin: Origin
     created_from: ObjectName | None
     is_guess: bool = False
+
+
+class _Context(TypedDict):
+    """Arguments of a dry run."""
+
+    side_effects: SideEffects
+    at: float
+    namespaces: Mapping[str, Namespace]
+    objects: UnknownObjects | None
 
 
 class Preview:
@@ -182,6 +192,9 @@ class Preview:
         changed_by = (one.invocation.webhook for one in run.outcomes if one.has_changed)
         reviewed.changed_by = list(dict.fromkeys(f"{one.configuration}/{one.name}" for one in changed_by))
         reviewed.changes = shown.changes() if reviewed.changed_by else []
+        if reviewed.changed_by:
+            again = await changed_again(self._gateway.dry_run, run, **await self._context(name.namespace))
+            reviewed.findings += findings_of_mutators(run, again, subject.origin, shown.text)
         reviewed.not_reached = sum(len(one.webhooks) for one in run.not_reached)
         reviewed.stopped = bool(run.not_reached)
         stored: Any = run.final_object
@@ -229,20 +242,22 @@ class Preview:
         return request_for(found, options)
 
     async def _dry_run(self, request: Json) -> DryRun:
-        name = request.get("namespace")
-        namespace = await self._namespace(name) if isinstance(name, str) and name else None
-        objects = UnknownObjects() if self._options.lacks_cluster else None
-        run = await self._gateway.dry_run(
-            review_of(request),
-            self._selections,
-            side_effects="left_out",
-            at=self._now,
-            namespaces={} if namespace is None else {namespace.name: namespace},
-            objects=objects,
-        )
+        context = await self._context(str(request.get("namespace") or ""))
+        run = await self._gateway.dry_run(review_of(request), self._selections, **context)
+        objects = context["objects"]
         if objects is not None and objects.asked:
             raise UnknownObjectsError(objects.asked)
         return run
+
+    async def _context(self, name: str) -> _Context:
+        """Return what else a dry run in the namespace *name* depends on."""
+        namespace = await self._namespace(name) if name else None
+        return {
+            "side_effects": "left_out",
+            "at": self._now,
+            "namespaces": {} if namespace is None else {namespace.name: namespace},
+            "objects": UnknownObjects() if self._options.lacks_cluster else None,
+        }
 
 
 def _undecided(message: str, origin: Origin) -> Finding:

@@ -84,7 +84,8 @@ def summary(totals: Totals) -> str:
     unreadable = (
         f"; {number_of(totals.unreadable, 'document')} could not be read" if totals.unreadable else ""
     )
-    return f"{objects}{created}: {results}, {totals.changed:,} changed; {findings}{unreadable}"
+    not_stable = f", {totals.not_stable:,} not stable" if totals.not_stable else ""
+    return f"{objects}{created}: {results}, {totals.changed:,} changed{not_stable}; {findings}{unreadable}"
 
 
 def number_of(number: int, name: str) -> str:
@@ -149,6 +150,7 @@ class JsonOutput:
                 "files": totals.files,
                 **{one: totals.results[one] for one in ("allowed", "denied", "undecided")},
                 "changed": totals.changed,
+                "notStable": totals.not_stable,
                 **{f"{one}s": totals.findings[one] for one in ("error", "warning", "note")},
                 "unreadable": totals.unreadable,
             },
