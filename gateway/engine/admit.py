@@ -218,6 +218,7 @@ class _Review:
                 modes,
                 params=snapshot.params,
                 schemas=snapshot.schemas,
+                rejects_conflicts=snapshot.rejects_conflicts,
             )
             calls = evaluation.start()
             if evaluation.done:

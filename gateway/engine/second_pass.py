@@ -18,9 +18,10 @@ import orjson
 
 from admission_gateway_worker.text import printable
 from gateway.base.errors import MalformedReview
+from gateway.pure.core.conflicts import is_secret
 from gateway.pure.core.field_changes import field_changes
 from gateway.pure.core.namespace import Namespace
-from gateway.pure.core.stages import changed_payloads, conflicts_of, is_of_secret
+from gateway.pure.core.stages import changed_payloads, conflicts_of
 from gateway.pure.core.verdict import Allowed, Denied, Failed
 
 if TYPE_CHECKING:
@@ -146,13 +147,13 @@ class _Found:
     def note(self, answer: Answer, on: Pass, before: Json | None) -> None:
         """Note who changed *before* in *answer*, or refused it, unless that webhook is named already."""
         evaluation = answer.evaluation
-        is_secret = is_of_secret(evaluation)
+        is_hidden = is_secret(evaluation.request)
         for outcome in evaluation.outcomes:
             webhook, verdict = outcome.invocation.webhook, outcome.verdict
             is_new = webhook in self._allowed and outcome.mode == "Enforce"
             if is_new and isinstance(verdict, Denied | Failed):
                 text = verdict.cause if isinstance(verdict, Failed) else verdict.message
-                self._add(ChangedAgain(webhook, on, (), text or "denied", is_secret))
+                self._add(ChangedAgain(webhook, on, (), text or "denied", is_hidden))
         left = {change.path for change in field_changes(before, evaluation.final_object)}
         current: object = before
         for index, payload in changed_payloads(evaluation):
@@ -161,7 +162,7 @@ class _Found:
             current = payload.object
             if changes:
                 webhook = evaluation.outcomes[index].invocation.webhook
-                self._add(ChangedAgain(webhook, on, changes, "", is_secret))
+                self._add(ChangedAgain(webhook, on, changes, "", is_hidden))
 
     def _add(self, one: ChangedAgain) -> None:
         self.by_webhook.setdefault(one.webhook, one)

@@ -110,6 +110,8 @@ class Snapshot:
     """Whether values of expressions have Go types, as in Kubernetes from 1.37 on."""
     moved: MovedPolicies | None = None
     """The policies that API servers evaluate instead. None if all are evaluated."""
+    rejects_conflicts: bool = False
+    """Whether a mutating webhook or policy may not overwrite what another one wrote."""
     stages: Stages = field(default_factory=Stages)
     """Those of rollout plans, which all snapshots of an engine share."""
 
@@ -295,6 +297,7 @@ class Pools:
             None if cluster is None else cluster.schemas,
             config.gateway.has_go_types,
             None if cluster is None else cluster.moved,
+            config.gateway.conflicts == "Reject",
             self.stages,
         )
 

@@ -157,6 +157,7 @@ gateways = some_of(
     drainSeconds=st.integers(0, 3600) | st.floats(0, 3600),
     auditLevel=st.sampled_from(["None", "Metadata", "Request"]),
     decisionReference=st.sampled_from(["None", "Warning", "Message"]),
+    conflicts=st.sampled_from(["Allow", "Reject"]),
 )
 
 
@@ -239,6 +240,7 @@ def dumped_gateway(settings: GatewaySettings) -> dict[str, Any]:
         "drainSeconds": settings.drain_s,
         "auditLevel": settings.audit_level,
         "decisionReference": settings.decision_reference,
+        "conflicts": settings.conflicts,
     }
 
 

@@ -107,6 +107,8 @@ def settle(
     namespaces: Mapping[str, Mapping[str, str]] | None = None,
     memory: ChangeRates | None = None,
     modes: Mapping[int, Mode] = NO_MODES,
+    *,
+    rejects_conflicts: bool = False,
 ) -> Evaluation:
     """Run an evaluation to its end, its calls ending in the order in which they were made.
 
@@ -118,6 +120,7 @@ def settle(
         known(namespaces or {}, request),
         memory,
         modes=modes,
+        rejects_conflicts=rejects_conflicts,
     )
     queue = deque(evaluation.start())
     while queue:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gateway.pure.core.decision import decide
 from gateway.pure.core.stages import conflicts_of
 from tests.core.build import add, patch, request, settle, webhook
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from gateway.pure.core.call import Call
     from gateway.pure.core.conflicts import Conflict
     from gateway.pure.core.verdict import Verdict
+    from gateway.pure.core.webhook import Webhook
 
 A, B = "a.policies.test", "b.policies.test"
 TEAM = "/metadata/labels/team"
@@ -61,3 +65,37 @@ def test_no_value_of_a_secret_is_in_a_line() -> None:
     }
     (one,) = found(verdicts, kind=kind, object=secret)
     assert one.line() == f"data.password: {B} overwrites what {A} wrote"
+
+
+def refused(hooks: Sequence[Webhook], answer: Callable[[Call], Verdict] | dict[str, Verdict]) -> list[str]:
+    evaluation = settle(hooks, request(), answer, rejects_conflicts=True)
+    status = decide(evaluation, "None").status
+    return [] if status is None else [f"{status.code} {status.message}"]
+
+
+def test_where_conflicts_are_rejected_the_second_writer_denies_the_request() -> None:
+    verdicts: dict[str, Verdict] = {A: patch(add(TEAM, "x")), B: patch(add(TEAM, "y"))}
+    hooks = [webhook(A), webhook(B, failure_policy="Ignore")]
+    what = "overwrites metadata.labels.team, which a.policies.test wrote, and conflicts are rejected"
+    assert refused(hooks, verdicts) == [f"403 {B}: {what}"]
+    assert refused(hooks[::-1], verdicts)[0].startswith(f"403 {A}: ")
+    assert refused(hooks, {A: verdicts[A], B: verdicts[A]}) == []
+
+
+def test_who_names_the_other_in_after_may_overwrite_it_and_not_the_reverse() -> None:
+    def answer(call: Call) -> Verdict:
+        return patch(add(TEAM, "x" if call.invocation.webhook.name == A else "y"))
+
+    hooks = [webhook(A), webhook(B, after=(A,))]
+    assert refused(hooks, answer) == []
+    hooks[0] = webhook(A, reinvocation_policy="IfNeeded")
+    assert refused(hooks, answer)[0].startswith(f"403 {A}: overwrites metadata.labels.team")
+
+
+def test_a_webhook_that_is_not_enforced_has_no_conflict() -> None:
+    verdicts: dict[str, Verdict] = {A: patch(add(TEAM, "x")), B: patch(add(TEAM, "y"))}
+    evaluation = settle(
+        [webhook(A), webhook(B)], request(), verdicts, modes={1: "Audit"}, rejects_conflicts=True
+    )
+    assert [one.would_change for one in evaluation.outcomes] == [False, True]
+    assert decide(evaluation, "None").allowed

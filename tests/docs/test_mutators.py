@@ -58,3 +58,18 @@ def test_the_order_is_that_of_after(folder: Path) -> None:
     without = call_command(*command.split()[1:])
     assert without.returncode == 1
     assert "-    imagePullPolicy: Always" in without.stdout
+
+
+def test_a_conflict_is_a_note_or_refused(folder: Path) -> None:
+    (files, setting), (command,) = (blocks("Conflicts", one) for one in ("yaml", "sh"))
+    shown, message = blocks("Conflicts", "text")
+    write(folder, files)
+    done = call_command(*command.split()[1:])
+    assert (done.returncode, done.stdout) == (0, shown), done.stderr
+    write(folder, setting)
+    tests = folder / "conflicts" / "tests.yaml"
+    tests.write_text(tests.read_text().replace("[config.yaml]", "[config.yaml, gateway.yaml]"))
+    refused = call_command(*command.split()[1:])
+    assert refused.returncode == 1
+    assert "allowed: found false, expected true" in refused.stdout
+    assert f"  {message}" in refused.stdout

@@ -124,6 +124,7 @@ GATEWAY: dict[str, Any] = {
     "drainSeconds": 2.5,
     "auditLevel": "Request",
     "decisionReference": "Warning",
+    "conflicts": "Reject",
     "webhookKubeConfigFile": "kubeconfig",
     "logging": {
         "format": "json",

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from admission_gateway_worker.json_patch.diff import same
 from gateway.pure.core.conflicts import Writers
+from gateway.pure.core.decision import decide
 from gateway.pure.core.field_changes import field_changes
 from gateway.pure.core.stages import conflicts_of
 from tests.core.build import add, patch, request, settle, webhook
@@ -59,6 +60,8 @@ def _in_conflict(first: dict[str, str], second: dict[str, str]) -> set[str]:
         for hook, own in zip(hooks, (first, second), strict=True)
     }
     evaluation = settle(hooks, request(object=OBJECT), verdicts)
+    strict = settle(hooks, request(object=OBJECT), verdicts, rejects_conflicts=True)
+    assert decide(strict, "None").allowed is (not conflicts_of(evaluation))
     return {"/" + "/".join(map(str, one.path)) for one in conflicts_of(evaluation)}
 
 

@@ -40,6 +40,7 @@ from gateway.config.kinds.serving_settings import Authentication, PageSettings, 
 from gateway.config.kinds.tracing_settings import TracingSettings
 from gateway.config.kinds.webhook_users import WebhookUsers, read_webhook_users
 from gateway.pure.core.annotations import AuditLevel
+from gateway.pure.core.conflicts import Conflicts
 from gateway.pure.core.decision import DecisionReference
 
 if TYPE_CHECKING:
@@ -200,6 +201,12 @@ class GatewaySettings(Declared):
         "Where a refusal names the [command](commands.md#decisions) that shows its decision: nowhere, in "
         "a warning, or in the last line of its message, see [denials](answers.md#denials)",
         default="None",
+    )
+    conflicts: Conflicts = declare(
+        Choice(get_args(Conflicts)),
+        "What becomes of a request in which a mutating webhook or policy overwrites what another one wrote, "
+        "see [conflicts](mutators.md#conflicts)",
+        default="Allow",
     )
     image_review_webhooks: tuple[str, ...] = declare(
         _WebhookNames(),

@@ -8,14 +8,18 @@ Source: kubernetes.io, Admission Webhook Good Practices (idempotence, ordering).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from admission_gateway_worker.json_patch.diff import same
 from gateway.pure.core.field_changes import ABSENT, field_changes, path_text, value_text
 
 if TYPE_CHECKING:
     from gateway.pure.core.field_changes import Path
+    from gateway.pure.core.review import AdmissionRequest
     from gateway.pure.core.webhook import Webhook
+
+Conflicts = Literal["Allow", "Reject"]
+"""What becomes of a request with a conflict."""
 
 MAX_WRITES: Final = 5000
 """Fields of one review whose writers are kept."""
@@ -35,6 +39,18 @@ class Conflict(NamedTuple):
     """Whether the second brought back the value before the first."""
     is_secret: bool
     """Whether the object is a Secret, so that no value may be shown."""
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether ``conflicts: Reject`` refuses it: ``after`` of the second does not name the first."""
+        return self.first.name not in self.second.after
+
+    def refusal(self) -> str:
+        """Return the message for who made the request. It has no values."""
+        subject = f"{self.second.name} " if self.second.has_own_words else ""
+        what = "removes" if self.left is ABSENT else "overwrites"
+        where = path_text(self.path)
+        return f"{subject}{what} {where}, which {self.first.name} wrote, and conflicts are rejected"
 
     def line(self, *, with_values: bool = True) -> str:
         """Return one line for people."""
@@ -67,6 +83,17 @@ class Writers:
             if known is not None or len(self._by_path) < MAX_WRITES:
                 self._by_path[path] = webhook, new, old
         return found
+
+
+def writers_of(request: AdmissionRequest) -> Writers:
+    """Return the writers of the object of *request*, none at first."""
+    return Writers(is_secret=is_secret(request))
+
+
+def is_secret(request: AdmissionRequest) -> bool:
+    """Whether the object of *request* is a Secret."""
+    group, _, kind = request.kind
+    return (group, kind) == ("", "Secret")
 
 
 def _same(one: object, other: object) -> bool:

@@ -32,6 +32,9 @@ verdict. A decision of the authorizer holds for the rest of the review.
 **Modes.** A webhook in the mode Warn or Audit is settled like any other, but its outcome neither rejects the
 request nor changes the object. A webhook in the mode Shadow has no part in the evaluation.
 
+**Conflicts.** Where they are rejected, a webhook or policy that overwrites what another one wrote in the same
+review is settled as if it had denied the request (``gateway.pure.core.conflicts``).
+
 Laws, each a property test: (1) the order of arrival does not matter; (2) equal to a serial run; (3) a denial
 always rejects; (4) a failure rejects under Fail, and under Ignore leaves an annotation instead; (5) the patch
 turns the original object into the final one; (6) every denial's webhook is named, in order; (7) after the end
@@ -52,12 +55,13 @@ from typing import TYPE_CHECKING, Final
 from gateway.pure.core.call import Call, Payload
 from gateway.pure.core.condition_state import ConditionState
 from gateway.pure.core.conditions import NOT_MATCHED, Excluded, NotMatched, PolicyResult, Unresolved
+from gateway.pure.core.conflicts import writers_of
 from gateway.pure.core.exemptions import PolicyException
 from gateway.pure.core.fast_allow import fast_allowed
 from gateway.pure.core.matching import PolicyInvocation
 from gateway.pure.core.mismatch import mismatch_of
 from gateway.pure.core.open_calls import OpenCalls
-from gateway.pure.core.outcome import Exemption, Outcome, settle, settle_policy
+from gateway.pure.core.outcome import Exemption, Outcome, refuse_conflict, settle, settle_policy
 from gateway.pure.core.reinvocation import NO_REINVOCATION, Reinvocation
 from gateway.pure.core.verdict import DRY_RUN_REFUSED, Allowed, Failed
 from gateway.pure.core.webhook import WorkerRef
@@ -107,6 +111,7 @@ class Evaluation:
         "_round",
         "_round_payload",
         "_schemas",
+        "_writers",
         "done",
         "exclusions",
         "exemptions",
@@ -131,11 +136,14 @@ class Evaluation:
         payload: Payload | None = None,
         params: Params | None = None,
         schemas: FollowedSchemas | None = None,
+        *,
+        rejects_conflicts: bool = False,
     ) -> None:
         """*now* is the time of the review, in seconds since 1970; by default, all exceptions have expired.
 
         *modes* are those other than Enforce, by position. With a *payload*, the first object, it is one after
-        the answer, which calls Shadows too. *params* and *schemas* of the cluster are for policies.
+        the answer, which calls Shadows too. *params* and *schemas* of the cluster are for policies. With
+        *rejects_conflicts* a webhook or policy may not overwrite what another one wrote.
         """
         self.request = request
         self.namespace = namespace
@@ -174,6 +182,9 @@ class Evaluation:
         """Whether those of this round are."""
         self._is_refused = False
         """Whether the mutating phase ends early: at once, or behind the policies if one of them rejects."""
+        is_watched = rejects_conflicts and self.is_mutating
+        self._writers = writers_of(request) if is_watched else None
+        """None if conflicts are allowed."""
         self._conditions: ConditionState | None = None
         """None until the first webhook with conditions, or policy that is evaluated."""
 
@@ -316,6 +327,8 @@ class Evaluation:
     def _settle_policy(self, invocation: PolicyInvocation, result: PolicyResult) -> None:
         mode = self._mode(invocation)
         outcome, patched = settle_policy(invocation, self._round, result, mode, self._payload)
+        if patched is not None and self._writers is not None:
+            patched = refuse_conflict(outcome, self._writers, self._payload, patched)
         if patched is not None:
             self._replace_object(patched)
             self._calls.discard_outdated(self._index, patched)
@@ -341,6 +354,8 @@ class Evaluation:
             self.kept_ahead += call.is_ahead
             self._index = index + 1
             outcome, patched = settle(call, verdict, self._round, is_mutating=self.is_mutating)
+            if patched is not None and self._writers is not None:
+                patched = refuse_conflict(outcome, self._writers, self._payload, patched)
             if patched is not None:
                 self._replace_object(patched)
             if patched is not None or call.is_followed:

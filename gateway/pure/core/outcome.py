@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from gateway.pure.core.call import Call, Payload
     from gateway.pure.core.conditions import PolicyResult
+    from gateway.pure.core.conflicts import Writers
     from gateway.pure.core.exemptions import PolicyException
     from gateway.pure.core.matching import Invocation, PolicyInvocation
     from gateway.pure.core.review import Json
@@ -107,6 +108,21 @@ def settle_policy(
     # A denial has no patch, although other mutations of the policy were applied.
     outcome.is_patched = isinstance(result.reported, Allowed)
     return outcome, patched
+
+
+def refuse_conflict(outcome: Outcome, writers: Writers, before: Payload, after: Payload) -> Payload | None:
+    """Return *after*, the payload that *outcome* leaves where it found *before*.
+
+    If the webhook has overwritten what another one wrote, it denies the request instead, whatever its
+    failurePolicy, and the result is None.
+    """
+    found = writers.note(outcome.invocation.webhook, before.object, after.object)
+    conflict = next((one for one in found if one.is_refused), None)
+    if conflict is None:
+        return after
+    outcome.verdict = Denied(403, message=conflict.refusal())
+    outcome.has_changed = outcome.is_patched = False
+    return None
 
 
 def settle(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gateway.pure.core.conflicts import Writers
+from gateway.pure.core.conflicts import writers_of
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -21,7 +21,7 @@ def conflicts_of(evaluation: Evaluation) -> tuple[Conflict, ...]:
     outcomes = evaluation.outcomes
     if sum(one.has_changed for one in outcomes) < 2:
         return ()
-    writers = Writers(is_secret=is_of_secret(evaluation))
+    writers = writers_of(evaluation.request)
     found: dict[tuple[Webhook, Webhook, Path], Conflict] = {}
     before: object = evaluation.request.object
     for index, payload in changed_payloads(evaluation):
@@ -30,12 +30,6 @@ def conflicts_of(evaluation: Evaluation) -> tuple[Conflict, ...]:
             found.setdefault((one.first, one.second, one.path), one)
         before = after
     return tuple(found.values())
-
-
-def is_of_secret(evaluation: Evaluation) -> bool:
-    """Whether the object of *evaluation* is a Secret."""
-    group, _, kind = evaluation.request.kind
-    return (group, kind) == ("", "Secret")
 
 
 def changed_payloads(evaluation: Evaluation) -> Generator[tuple[int, Payload]]:

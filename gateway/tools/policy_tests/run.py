@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from gateway.base.errors import ConfigError, Problem, ReviewError
 from gateway.base.text import did_you_mean, shown
 from gateway.config.merge.load import load
+from gateway.engine.second_pass import conflicts
 from gateway.pure.admission_policies.params import FixedParams
 from gateway.pure.core.review import decode
 from gateway.pure.core.verdict import Failed
@@ -130,10 +131,12 @@ async def _run(
     begin = time.monotonic()
     reviewed: DryRun | None = None
     again: list[str] = []
+    notes: tuple[str, ...] = ()
     try:
         name = decode(case.body).namespace
         namespaces = {name: case.namespace or gateway.namespaces.get(name) or bare_namespace(name, {}, {})}
         reviewed = await gateway.review(case.body, case.phases, namespaces, case.webhooks, objects)
+        notes = tuple(one.line() for one in conflicts(reviewed))
         found = [
             f"{one.invocation.webhook.name} failed: {one.verdict.cause}"
             for one in reviewed.outcomes
@@ -162,4 +165,5 @@ async def _run(
         case=case,
         reviewed=reviewed,
         again=tuple(again),
+        notes=notes,
     )

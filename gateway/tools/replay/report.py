@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 MAX_GROUPS: Final = 2000
 """Further groups are counted as one for each kind of difference."""
 MAX_EXAMPLES: Final = 3
+MAX_NOTES: Final = 200
+"""Further conflicts of webhooks are counted as one."""
+OTHER_CONFLICTS: Final = "webhooks overwrite each other in other fields"
 _TEXT_CHARS: Final = 600
 _MAX_LINES: Final = 40
 _BOUNDS_MS: Final = (0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 30_000)
@@ -104,6 +107,10 @@ class Report:
             for one in after.webhooks
             if one.mode != "Enforce" and one.outcome in REJECTIONS
         )
+        for line in after.conflicts:
+            # Paths may have texts of objects in them, such as keys of annotations.
+            is_room = line in self.notes or len(self.notes) < MAX_NOTES
+            self.notes[line if is_room else OTHER_CONFLICTS] += 1
         for index, result in enumerate((before, after)):
             for webhook in result.webhooks:
                 if webhook.milliseconds:

@@ -80,6 +80,8 @@ class Result:
     """Returns the changes of the object, in order."""
     lacks_namespace: bool = False
     """Whether a webhook could not be matched without the labels of the namespace."""
+    conflicts: tuple[str, ...] = ()
+    """Lines about webhooks that overwrite each other, without values."""
     again: tuple[tuple[str, str], ...] = ()
     """CONFIGURATION/NAME of each webhook that changed its own result, with a line without values."""
 

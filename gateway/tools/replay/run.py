@@ -16,7 +16,7 @@ import orjson
 
 from gateway.base.errors import ReviewError
 from gateway.engine.dry_run import BOTH_PHASES
-from gateway.engine.second_pass import changed_again
+from gateway.engine.second_pass import changed_again, conflicts
 from gateway.pure.core.review import V1
 from gateway.tools.replay.results import UnusableResultError, made
 
@@ -125,7 +125,9 @@ class Side:
         named = tuple(
             (f"{one.webhook.configuration}/{one.webhook.name}", one.line(with_values=False)) for one in again
         )
-        return replace(made(run.answers), again=named), all(is_path for _, is_path in found)
+        lines = tuple(one.line(with_values=False) for one in conflicts(run)) if self.calls_again else ()
+        result = replace(made(run.answers), conflicts=lines, again=named)
+        return result, all(is_path for _, is_path in found)
 
     def _selection(self, path: str) -> tuple[Selection, bool]:
         """Return the webhooks at *path* that may be called, and whether there is such a path."""
