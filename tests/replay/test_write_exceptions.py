@@ -263,6 +263,7 @@ def test_texts_of_a_recording_stay_in_their_places(tmp_path: Path, config: Path)
         {"userInfo": {"username": "a\nb"}},
         {"userInfo": {"username": "a" * 513}},
         {"userInfo": {}},
+        {"userInfo": {"username": "redacted-0123456789abcdef"}},
         {"kind": {"group": "apps", "version": "v1", "kind": "De:ployment"}},
         {"namespace": "a b"},
     ],
@@ -299,6 +300,21 @@ def test_an_exception_for_generated_names_does_not_cover_names_that_were_denied_
     assert not file.exists()
     replay(recording(tmp_path / "b.gz", *reviews(generated, named)), *options)
     assert written(file)[0]["spec"]["match"]["owners"] == ["Pod/web-*"]
+
+
+def test_a_second_source_adds_to_the_exceptions_of_the_first(tmp_path: Path, config: Path) -> None:
+    requests = made_of("web", "shop", "nginx", p="x")
+    first, second = tmp_path / "a.yaml", tmp_path / "b.yaml"
+    options = ("--exceptions-max-percent", "100")
+    source = recording(tmp_path / "r.gz", *reviews(*requests, time="2026-11-20T10:00:00Z"))
+    replay(source, "--config", config, "--write-exceptions", first, *options)
+    assert "# Seen: requests from 2026-11-20T10:00:00Z to 2026-11-20T10:00:00Z.\n" in first.read_text()
+    (tmp_path / "o.json").write_text(json.dumps(made_of("night", "shop", "nginx", p="x")[0]["object"]))
+    objects = ("--objects", tmp_path / "o.json")
+    replay(*objects, "--config", config, first, "--write-exceptions", second, *options)
+    assert written(second)[0]["spec"]["match"]["names"] == ["night"]
+    for again in ((source,), objects):
+        assert replay(*again, "--config", config, first, second)["newlyDenied"] == 0
 
 
 def test_a_folder_that_does_not_exist_is_found_before_the_replay(tmp_path: Path, config: Path) -> None:

@@ -178,7 +178,10 @@ async def _replay(
 
     async def one_pass(config: Config, results: Results, about: Found) -> None:
         sides = [config, *configs[1:]]
-        digests.extend(await _pass(parsed, sides, target, about, results, began, set(left_out)))
+        is_first = not digests
+        digests.extend(
+            await _pass(parsed, sides, target, about, results, began, set(left_out), calls_again=is_first)
+        )
 
     written = None
     if parsed.write_exceptions is None:
@@ -213,8 +216,13 @@ async def _pass(
     results: Results,
     began: float,
     left_out: set[tuple[str, str, str]],
+    *,
+    calls_again: bool,
 ) -> list[str]:
-    """Replay the source through *configs* into *results*, and return the digests of the configurations."""
+    """Replay the source through *configs* into *results*, and return the digests of the configurations.
+
+    *calls_again*: mutating webhooks are called once more on their own results.
+    """
     from contextlib import AsyncExitStack
 
     from gateway.base.progress import Progress
@@ -231,7 +239,7 @@ async def _pass(
             Side(gateway, began, config.gateway.kubernetes is not None and target is None)
             for gateway, config in zip(gateways, configs, strict=True)
         ]
-        sides[0].calls_again = True
+        sides[0].calls_again = calls_again
         namespaces = replay_sources.Namespaces(parsed.namespaces, configs[0], target)
         stack.push_async_callback(namespaces.close)
         under_way = Replay(results, found, sides[0], sides[1] if len(sides) > 1 else None, namespaces.find)

@@ -15,6 +15,7 @@ from zlib import crc32
 from admission_gateway_worker.text import printable
 from gateway.config.kinds.policy_exception import KIND, OWNER
 from gateway.observe.decisions.record import FAILURES
+from gateway.observe.recording.redaction import MARK_PREFIX
 from gateway.pure.core.exemptions import GENERATED_FROM_CHARS
 from gateway.pure.core.workload import Owner, images_of, owners_of
 from gateway.tools.replay.about_request import SOCKET, ReportRedactor, as_secret
@@ -41,6 +42,8 @@ _MAX_IMAGES_CHARS: Final = 2048
 _MESSAGE_CHARS: Final = 160
 _MAX_MESSAGES: Final = 2000
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z")
+_MARK: Final = re.compile(rf"{MARK_PREFIX}[0-9a-f]{{16}}")
+"""What recordings have in place of a secret value. No request has such a name, user or image."""
 ABSENT, ALLOWED, DENIED, NEWLY_DENIED, FAILED = range(5)
 """What became of a review by the new configuration. ABSENT: it was not replayed."""
 
@@ -168,10 +171,9 @@ def facts_of(request: Any, after: Result | None = None) -> Facts:  # noqa: ANN40
 
 def _named(text: object) -> str:
     """Return *text* if an exception can name it, and nothing else with it; else an empty text."""
-    is_right = (
-        isinstance(text, str) and 0 < len(text) <= _MAX_CHARS and text.isprintable() and "*" not in text
-    )
-    return str(text) if is_right else ""
+    if not isinstance(text, str) or not 0 < len(text) <= _MAX_CHARS or not text.isprintable():
+        return ""
+    return "" if "*" in text or _MARK.search(text) else text
 
 
 def _own_name(request: Any) -> str:  # noqa: ANN401
@@ -196,7 +198,8 @@ def _owner(request: Any, own: Owner, states: list[Json], *, is_by_name: bool) ->
     is_owned = not is_by_name and len(tops) == 1 and all(map(owners_of, states))
     owner = tops.pop() if is_owned else own
     text = str(owner)
-    return text if owner.name and len(text) <= _MAX_CHARS and re.fullmatch(OWNER, text) else ""
+    is_right = bool(_named(text.removesuffix("*"))) and len(text) <= _MAX_CHARS
+    return text if owner.name and is_right and re.fullmatch(OWNER, text) else ""
 
 
 def _images(group: str, kind: str, states: Iterable[Json]) -> tuple[str, ...]:
@@ -204,7 +207,7 @@ def _images(group: str, kind: str, states: Iterable[Json]) -> tuple[str, ...]:
     known = [one for one in found if one is not None]
     repositories = sorted(frozenset().union(*known)) if known and len(known) == len(found) else []
     is_right = len(repositories) <= MAX_ENTRIES and sum(map(len, repositories)) <= _MAX_IMAGES_CHARS
-    is_right = is_right and all(len(one) <= _MAX_CHARS for one in repositories)
+    is_right = is_right and all(map(_named, repositories))
     return tuple(repositories) if is_right else ()
 
 

@@ -57,9 +57,15 @@ def as_yaml(drafts: Sequence[Draft], denials: Denials, left_out: int, now: float
     expires = rfc3339((int(now) // _DAY_S + 1 + days) * _DAY_S)
     about = _about(drafts, denials)
     total = sum(one.count for one in about)
+    seen = [group for group in denials.groups.values() if group.first]
     lines = [
         f"# Exceptions by namespace: {len(drafts):,}. Denials that a replay found to be new: {total:,}.",
         "# Ask each owner to confirm the reason, or to repair the workload, before you use them.",
+        *(
+            [f"# Seen: requests from {min(one.first for one in seen)} to {max(one.last for one in seen)}."]
+            if seen
+            else []
+        ),
         *([f"# Not replayed, and perhaps denied: {left_out:,} reviews."] if left_out else []),
     ]
     parts = ["\n".join(lines) + "\n"]
