@@ -136,7 +136,7 @@ def _by_count(counts: dict[str, int]) -> list[Json]:
 def as_text(report: Json) -> Iterator[str]:
     """Yield the lines of *report*. Each is printable."""
     yield (
-        f"{report['listed']:,} objects read, {report['objects']:,} verdicts through"
+        f"{report['listed']:,} objects read, {report['verdicts']:,} verdicts through"
         f" {report['configuration']}, {report['evaluated']:,} of them new"
     )
     numbers = ((report[finding], title) for finding, title in TITLES.items())
