@@ -69,25 +69,40 @@ class CompiledConditions:
         An expression that reads anything else of the request has no value here, unless ``&&`` or ``||`` does
         not need that part. False if it is not certain.
         """
-        known = _Partial(metadata=_Partial(namespace=namespace))
+        known = PartialMap(metadata=PartialMap(namespace=namespace))
+        found: object = {"CREATE": known, "UPDATE": known, "DELETE": None}.get(operation, PartialMap())
+        old = known if operation in ("UPDATE", "DELETE") else None
+        return self.decide(found, old, PartialMap(namespace=namespace, operation=operation)) is False
+
+    def decide(self, found: object, old: object, request: Mapping[str, Any]) -> bool | None:
+        """Return the result for a request of which only parts are known: whether all conditions are true.
+
+        False if any is false, None if it depends on what is not known, or ends in an error. *found* and *old*
+        are the objects, *request* the AdmissionRequest; a :class:`PartialMap` has the known members.
+        """
         authorizer = Authorizer(KnownDecisions().decide, {})
-        attributes = {"group": "", "resource": "", "subresource": "", "namespace": namespace, "name": ""}
+        attributes = {"group": "", "resource": "", "subresource": "", "namespace": "", "name": ""}
         frame: list[object] = [
-            {"CREATE": known, "UPDATE": known, "DELETE": None}.get(operation, _Partial()),
-            known if operation in ("UPDATE", "DELETE") else None,
-            _Partial(namespace=namespace, operation=operation),
+            found,
+            old,
+            request,
             None,
             authorizer,
             ResourceCheck(authorizer, attributes),
             *[None] * (len(GLOBALS) - _GIVEN),
             *self._slots,
         ]
+        result: bool | None = True
         for condition in self.conditions:
             begin()
+            value: object = None
             with suppress(EvaluationError, CostExceeded):
-                if condition.evaluate(frame, EXPRESSION_LIMIT) is False:
-                    return True
-        return False
+                value = condition.evaluate(frame, EXPRESSION_LIMIT)
+            if value is False:
+                return False
+            if value is not True:
+                result = None
+        return result
 
     def evaluate(
         self, condition_input: ConditionInput, decisions: Mapping[AccessCheck, AccessDecision]
@@ -152,11 +167,14 @@ class CompiledConditions:
         return Failed(FailureReason.CONDITION, aggregated(errors), 403) if errors else None
 
 
-class _Partial(dict[str, object]):
+class PartialMap(dict[str, object]):
     """A map of which only some members are known; the use of another one is an error."""
 
+    absent: frozenset[str] = frozenset()
+    """Members that it is known not to have."""
+
     def __contains__(self, key: object) -> bool:
-        return super().__contains__(key) or self.__missing__(key)
+        return super().__contains__(key) or (key not in self.absent and self.__missing__(key))
 
     def __missing__(self, key: object) -> NoReturn:
         raise EvaluationError(f"not known: {key}")

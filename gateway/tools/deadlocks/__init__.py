@@ -1,0 +1,1 @@
+"""Which parts of a cluster cannot start while the gateway is away."""
