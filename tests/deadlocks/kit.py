@@ -67,7 +67,7 @@ def pod(owner: str, namespace: str, labels: Json | None = None, number: int = 0,
     if kind == "Deployment":
         labels["pod-template-hash"] = "abc"
         reference = {"kind": "ReplicaSet", "name": f"{name}-abc", "controller": True}
-    metadata = {"name": f"{name}-{number}", "namespace": namespace, "labels": labels}
+    metadata: Json = {"name": f"{name}-{number}", "namespace": namespace, "labels": labels}
     if kind != "Pod":
         metadata["ownerReferences"] = [reference]
     return {"metadata": metadata, "spec": {"containers": [{"name": "main", "image": "none"}], **spec}}

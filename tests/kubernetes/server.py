@@ -267,7 +267,11 @@ class ApiServer:
         return [
             (name.rpartition("/")[2] if everywhere else name[len(head) :], found)
             for name, found in self.objects.items()
-            if (_collection(name) == path if everywhere else name.startswith(head))
+            if (
+                _collection(name) == path
+                if everywhere
+                else name.startswith(head) and "/" not in name[len(head) :]
+            )
         ]
 
     def _tell(self, kind: str, what: Json, listed: str = NAMESPACES) -> None:

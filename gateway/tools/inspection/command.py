@@ -109,8 +109,10 @@ def run(parsed: argparse.Namespace, config: Config, placed: list[Finding]) -> in
     else:
         print_placements(placed)
         for place, findings in found.items():
-            errors = sum(one.severity == "error" for one in findings)
-            logs.print_output(*findings, f"{place}: {errors} errors, {len(findings) - errors} warnings")
+            errors, warnings = (
+                sum(one.severity == severity for one in findings) for severity in ("error", "warning")
+            )
+            logs.print_output(*findings, f"{place}: {errors} errors, {warnings} warnings")
     return 1 if any(one.severity == "error" for one in every) else 0
 
 
@@ -146,11 +148,12 @@ def _inspect_registration(
 def _from_cluster(
     parsed: argparse.Namespace, config: Config, refused: list[Problem]
 ) -> tuple[ClusterState, Config, list[Finding]]:
-    """Return the state of the cluster, *config* with custom resources, and findings about policies."""
+    """Return the state of the cluster, *config* with custom resources, and findings that need neither."""
     import asyncio
 
     from gateway.config.merge.model import ca_bundle_sources
     from gateway.tools.inspection.collect import collect, collect_ca_bundles
+    from gateway.tools.inspection.lock_outs import inspect_lock_outs
     from gateway.tools.inspection.policies import policy_findings
 
     target = cluster.select(config.gateway.kubernetes, parsed.kubeconfig, parsed.context)
@@ -158,7 +161,8 @@ def _from_cluster(
     whole = cluster.with_custom_resources(config, target, refused.append)
     if sources := ca_bundle_sources(whole):
         asyncio.run(collect_ca_bundles(target, sources, seen))
-    return seen, whole, asyncio.run(policy_findings(config, whole, target))
+    findings = asyncio.run(policy_findings(config, whole, target))
+    return seen, whole, [*findings, *asyncio.run(inspect_lock_outs(target, seen.configurations))]
 
 
 def _from_files(folder: Path) -> tuple[ClusterState, list[Finding]]:
