@@ -286,7 +286,7 @@ def test_a_large_text_and_control_characters_of_a_worker_are_shown_in_one_line(
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (("none.yaml",), "none.yaml: cannot be read: No such file or directory"),
+        (("none.yaml",), "found no object of Kubernetes in the input"),
         (("-", "-"), "found - several times, expected it once"),
         (("-",), "found no object of Kubernetes in the input"),
     ],
@@ -365,3 +365,30 @@ def test_mutators_that_change_their_own_results_fail_the_preview(
     assert WEB.split("\n")[conflict["line"] - 1].strip() == "image: nginx"
     text = call_command("preview", "-", "--config", config, stdin=WEB.encode()).stdout
     assert ", 1 changed, 1 not stable; 1 error, 1 warning, 0 notes\n" in text
+
+
+def test_a_namespace_of_an_object_that_has_none_is_dropped_as_by_the_api_server(
+    tmp_path: Path, start_worker: StartWorker
+) -> None:
+    config = configure(tmp_path / "c.yaml", start_worker().target, validate=[{"report": True}])
+    role = "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: r, namespace: n}\n"
+    report = preview("-", "--config", config, stdin=role, status=1)
+    request = json.loads(findings(report)[0]["message"])["request"]
+    assert request["object"]["metadata"] == {"name": "r"}
+    assert "namespace" not in request
+
+
+def test_hidden_files_and_unreadable_ones_do_not_end_a_preview(
+    tmp_path: Path, start_worker: StartWorker
+) -> None:
+    config = configure(tmp_path / "c.txt", start_worker().target, validate=[{}])
+    (tmp_path / ".github").mkdir()
+    (tmp_path / ".github/ci.yaml").write_text("on: push\n")
+    (tmp_path / "c.yaml").write_text(CONFIG_MAP)
+    assert kinds(preview(tmp_path, "--config", config)) == [("ConfigMap", "allowed")]
+    report = preview(tmp_path / "none.yaml", "/dev/null", tmp_path, "--config", config, status=2)
+    assert [one["message"] for one in report["unreadable"]] == [
+        "cannot be read: No such file or directory",
+        "is not a file; give - for standard input",
+    ]
+    assert kinds(report) == [("ConfigMap", "allowed")]

@@ -102,7 +102,9 @@ def run(parsed: argparse.Namespace, _: list[str]) -> int:
     finally:
         if found is not None:
             found.close()
-    if not report.totals.objects:
+    if report.totals.stopped:
+        logs.print_error(f"admission-gateway: the preview could not be completed: {report.totals.stopped}")
+    elif not report.totals.objects:
         logs.print_error("admission-gateway: found no object of Kubernetes in the input")
     return report.totals.status
 
@@ -149,9 +151,12 @@ async def _preview(parsed: argparse.Namespace, config: Config, found: Input) -> 
             logs.print_error(f"not called, because their sideEffects allow no dry run: {named}")
         report = Report(_outputs(parsed, config, about))
         results = Preview(gateway, options, now(), namespace).run(found.read())
-        async with aclosing(results):
-            async for one in results:
-                report.add(one)
+        try:
+            async with aclosing(results):
+                async for one in results:
+                    report.add(one)
+        except ClusterError as error:
+            report.totals.stopped = str(error)
     report.end()
     return report
 

@@ -72,7 +72,7 @@ class Unreadable(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Text:
+class Text:
     """A part of a file, with one document."""
 
     file: str
@@ -92,7 +92,7 @@ class _Text:
 class Manifest:
     """One object as it is written in the input."""
 
-    text: _Text
+    text: Text
     number: int
     """Of the document, in ``text``."""
     path: FieldPath
@@ -156,10 +156,10 @@ class Input:
             self._stdin.close()
 
     def read(self) -> Iterator[Manifest | Unreadable]:
-        """Yield the objects in the order of the input, and what is no object.
+        """Yield the objects in the order of the input, and what is no object or cannot be read.
 
         Raises:
-            GatewayError: a path cannot be read.
+            GatewayError: a folder has too many files.
         """
         for text in self._texts():
             yield from text if isinstance(text, list) else _objects(text)
@@ -168,13 +168,13 @@ class Input:
         """Yield the objects of the documents in whose text one of *words* is; others are not parsed.
 
         Raises:
-            GatewayError: a path cannot be read.
+            GatewayError: a folder has too many files.
         """
         for text in self._texts():
             if not isinstance(text, list) and any(word in text.text for word in words):
                 yield from (one for one in _objects(text) if isinstance(one, Manifest))
 
-    def _texts(self) -> Iterator[_Text | list[Unreadable]]:
+    def _texts(self) -> Iterator[Text | list[Unreadable]]:
         for path in self.paths:
             if path == STDIN:
                 assert self._stdin is not None
@@ -182,27 +182,36 @@ class Input:
                 yield from _split(STDIN_NAME, self._stdin)
                 continue
             for file in _files(Path(path)):
+                place = Place(file.as_posix())
                 try:
                     if file.exists() and not file.is_file():
                         # Opening a pipe would wait for a writer.
-                        raise GatewayError(f"{file}: is not a file; give - for standard input")
+                        yield [Unreadable(place, "is not a file; give - for standard input")]
+                        continue
                     with file.open("rb") as stream:
                         yield from _split(file.as_posix(), stream)
                 except (OSError, ValueError) as error:
                     reason = error.strerror if isinstance(error, OSError) else None
-                    raise GatewayError(f"{file}: cannot be read: {reason or error}") from None
+                    yield [Unreadable(place, f"cannot be read: {reason or error}")]
 
 
 def _files(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
-    found = sorted(one for one in path.rglob("*") if one.suffix in SUFFIXES and one.is_file())
+    found = sorted(
+        one
+        for one in path.rglob("*")
+        if one.suffix in SUFFIXES
+        # .github and .gitlab-ci.yml are for others.
+        and not any(part.startswith(".") for part in one.relative_to(path).parts)
+        and one.is_file()
+    )
     if len(found) > _MAX_FILES:
         raise GatewayError(f"{path}: has more than {_MAX_FILES:,} files")
     return found
 
 
-def _split(file: str, stream: IO[bytes]) -> Iterator[_Text | list[Unreadable]]:
+def _split(file: str, stream: IO[bytes]) -> Iterator[Text | list[Unreadable]]:
     """Yield the documents of *stream* as texts."""
     parts: list[bytes] = []
     size = number = first = 0
@@ -221,12 +230,12 @@ def _split(file: str, stream: IO[bytes]) -> Iterator[_Text | list[Unreadable]]:
         yield _text(file, parts, first)
 
 
-def _text(file: str, parts: list[bytes], lines_before: int) -> _Text:
+def _text(file: str, parts: list[bytes], lines_before: int) -> Text:
     text = b"".join(parts).decode("utf-8-sig" if not lines_before else "utf-8", errors="replace")
-    return _Text(file, text, lines_before)
+    return Text(file, text, lines_before)
 
 
-def _objects(text: _Text) -> Iterator[Manifest | Unreadable]:
+def _objects(text: Text) -> Iterator[Manifest | Unreadable]:
     """Yield the objects in *text*."""
     helm = _HELM_SOURCE.findall(text.text) if text.file == STDIN_NAME else []
     for parsed in _parsed(text):
@@ -244,7 +253,7 @@ def _objects(text: _Text) -> Iterator[Manifest | Unreadable]:
             yield Manifest(text, parsed.number, path, document, _origin(text, document, helm))
 
 
-def _parsed(text: _Text) -> Iterable[Parsed]:
+def _parsed(text: Text) -> Iterable[Parsed]:
     """Return what is in *text*, JSON or YAML."""
     begin = text.text.lstrip("\ufeff \t\r\n-")[:1]
     if begin in ("{", "[") or text.file.endswith(".json"):
@@ -257,7 +266,7 @@ def _parsed(text: _Text) -> Iterable[Parsed]:
     return parse_yaml(text.text, text.lines_before)
 
 
-def _without_marker(text: _Text) -> tuple[str, int]:
+def _without_marker(text: Text) -> tuple[str, int]:
     """Return the text without a first line ``---``, and the lines before it."""
     first, line_break, rest = text.text.partition("\n")
     return (
@@ -280,7 +289,7 @@ def _items(found: object, path: FieldPath, levels: int) -> Iterator[tuple[FieldP
     yield path, found
 
 
-def _problem(text: _Text, number: int, path: str, message: str) -> Unreadable:
+def _problem(text: Text, number: int, path: str, message: str) -> Unreadable:
     """Return the problem of a document that cannot be read."""
     named = _LINE.fullmatch(message)
     if named is not None:
@@ -292,12 +301,12 @@ def _problem(text: _Text, number: int, path: str, message: str) -> Unreadable:
     return Unreadable(place, f"{path}: {message}" if path else message)
 
 
-def _region(text: _Text, number: int, path: FieldPath) -> Region:
+def _region(text: Text, number: int, path: FieldPath) -> Region:
     root = text.root(number)
     return Region(text.lines_before + 1, 1, 2) if root is None else region_of(root, path)[0]
 
 
-def _origin(text: _Text, document: Json, helm: Sequence[str]) -> str:
+def _origin(text: Text, document: Json, helm: Sequence[str]) -> str:
     """Return the file that *document* was rendered from, if the input is no file itself and says so."""
     if text.file != STDIN_NAME:
         return ""

@@ -78,6 +78,8 @@ class MarkdownOutput:
         of_input = f"{number_of(totals.objects, 'object')} in {number_of(totals.files, 'file')}"
         created = f", and {totals.created:,} that controllers create" if totals.created else ""
         head = [MARKER, f"### Admission preview: {result}", "", f"{of_input}{created}: {counts}.", ""]
+        if totals.stopped:
+            head += [f"The preview could not be completed: {code(totals.stopped)}", ""]
         text = "\n".join(head)
         room = MAX_BYTES - len(text.encode())
         for lines, title, name in (

@@ -45,13 +45,17 @@ class Totals:
     not_stable: int = 0
     """Objects that mutating webhooks change again."""
     unreadable: int = 0
+    stopped: str = ""
+    """Why the preview ended early. Empty if it did not."""
 
     @property
     def status(self) -> int:
         """The exit status."""
-        if self.unreadable or not self.objects:
+        if self.unreadable or not (self.objects or self.stopped):
             return 2
-        return 1 if self.results["denied"] or self.not_stable else 3 if self.results["undecided"] else 0
+        if self.results["denied"] or self.not_stable:
+            return 1
+        return 3 if self.results["undecided"] or self.stopped else 0
 
 
 class Output(Protocol):

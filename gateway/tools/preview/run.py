@@ -200,7 +200,7 @@ class Preview:
         stored: Any = run.final_object
         if not self._options.expands or reviewed.stopped or not isinstance(stored, dict):
             return
-        for one in _direct(created_by(stored, name.namespace), stored):
+        for one in direct(created_by(stored, name.namespace), stored):
             if len(previewed.objects) > MAX_CREATED:
                 return
             origin = subject.origin.created(stored, str(one.object.get("kind")), one.template)
@@ -232,6 +232,9 @@ class Preview:
         built_in = built_in_resource(group, str(kind))
         is_namespaced = built_in.is_namespaced if built_in else custom is None or custom.is_namespaced
         own = metadata.get("namespace") if isinstance(metadata, dict) else None
+        if isinstance(metadata, dict) and own and not is_namespaced:
+            # As the API server does (rest.EnsureObjectNamespaceMatchesRequestNamespace).
+            found = {**found, "metadata": {k: v for k, v in metadata.items() if k != "namespace"}}
         options = RequestOptions(
             user=subject.user,
             groups=subject.groups,
@@ -273,7 +276,7 @@ async def _result(waiting: deque[_Waiting]) -> Previewed | Unreadable:
     return result
 
 
-def _direct(found: tuple[Created, ...], owner: Json) -> list[Created]:
+def direct(found: tuple[Created, ...], owner: Json) -> list[Created]:
     """Return those of *found* that the controller of *owner* itself creates; the others come from these."""
     kinds = {one.object.get("kind") for one in found}
     return [one for one in found if _owner_kind(one.object) not in kinds - {owner.get("kind")}]

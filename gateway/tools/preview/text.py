@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from gateway.tools.preview.model import Previewed, Reviewed
     from gateway.tools.preview.report import Listed, Totals
 
+MAX_UNREADABLE: Final = 10_000
+"""Documents that are named in JSON, where they come after the objects; all are counted."""
 _MAX_CHARS: Final = 4000
 VERBS: Final = {
     "denied": "denied",
@@ -62,6 +64,8 @@ class TextOutput:
         """Write the summary."""
         if self._file:
             self._write("\n")
+        if totals.stopped:
+            self._line(f"the preview could not be completed: {totals.stopped}")
         self._line(summary(totals))
 
     def _begin(self, file: str) -> None:
@@ -138,12 +142,14 @@ class JsonOutput:
 
     def add_unreadable(self, found: Unreadable) -> None:
         """Take what is no object."""
-        self._unreadable.append({**_placed(found.place), "message": found.message})
+        if len(self._unreadable) < MAX_UNREADABLE:
+            self._unreadable.append({**_placed(found.place), "message": found.message})
 
     def end(self, totals: Totals) -> None:
         """Write the rest."""
         rest = {
             "unreadable": self._unreadable,
+            "stopped": totals.stopped,
             "summary": {
                 "objects": totals.objects,
                 "created": totals.created,
