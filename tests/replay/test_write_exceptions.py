@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 
 from gateway.config.merge.load import load
 from tests.kit import call_command
-from tests.replay.kit import made_of, policy, recording, replay, review
+from tests.replay.kit import configure, made_of, policy, recording, replay, review
 from tests.replay.test_sources import event
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tests.faults.kit import StartWorker
 
 NO_MARK = "!has(object.metadata.annotations) || !('{0}' in object.metadata.annotations)"
 TEAM = {"labels": {"team": "team-shop"}, "name": "shop"}
@@ -102,6 +104,37 @@ def test_two_policies_are_covered_one_after_the_other(tmp_path: Path, config: Pa
     replay(source, "--config", config, "--write-exceptions", file)
     assert sorted(name for one in written(file) for name in one["spec"]["webhooks"]) == ["p", "q"]
     assert replay(source, "--config", config, file)["equal"] == 28
+
+
+@pytest.mark.process
+def test_a_webhook_that_is_reached_only_after_an_exception_is_covered_in_the_next_pass(
+    tmp_path: Path, start_worker: StartWorker
+) -> None:
+    script = {"deny": {"code": 403, "message": "no"}, "when": "bad"}
+    config = configure(tmp_path / "new", start_worker().target, "mutate", script)
+    (config / "p.yaml").write_text(policy("p", NO_MARK.format("p")))
+    (found,) = made_of("web", "shop", "nginx", p="x")[:1]
+    found["object"]["metadata"]["labels"] = {"bad": "x"}
+    (tmp_path / "o.json").write_text(json.dumps(found["object"]))
+    source, file = ("--objects", tmp_path / "o.json"), tmp_path / "e.yaml"
+    options = ("--write-exceptions", file, "--exceptions-max-percent", "100")
+    assert replay(*source, "--config", config, *options)["writtenExceptions"]["passes"] == 2
+    (one,) = written(file)
+    assert one["spec"]["webhooks"] == ["h0.v.test", "p"]
+    assert replay(*source, "--config", config, file)["equal"] == 1
+
+
+@pytest.mark.process
+def test_a_webhook_that_fails_gets_no_exception(tmp_path: Path, start_worker: StartWorker) -> None:
+    config = configure(tmp_path / "new", start_worker().target, "validate", {"status": "UNAVAILABLE"})
+    (config / "p.yaml").write_text(policy("p", NO_MARK.format("p")))
+    requests = made_of("web", "shop", "nginx", p="x")[:1]
+    source, file = recording(tmp_path / "r.gz", *reviews(*requests)), tmp_path / "e.yaml"
+    options = ("--write-exceptions", file, "--exceptions-max-percent", "100")
+    done = call_command("replay", source, "--config", config, *options)
+    assert done.returncode == 1
+    assert "h0.v.test failed for 1 reviews that are newly denied: what it decides is not known" in done.stderr
+    assert not file.exists()
 
 
 def test_a_cover_of_most_of_the_traffic_is_refused(tmp_path: Path, config: Path) -> None:

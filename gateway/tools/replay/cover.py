@@ -239,7 +239,7 @@ def _united(drafts: Iterable[Draft], one: _Seen) -> list[Draft]:
         for number in range(len(found) - 1, max(-1, len(found) - 1 - _TRIED), -1):
             other = found[number]
             if (united := _union(draft, other)) is not None and not any(
-                facts not in one.denied and united.covers(facts)
+                (facts not in one.denied or facts in one.forbidden) and united.covers(facts)
                 for facts in one.near(united)
                 if not draft.covers(facts) and not other.covers(facts)
             ):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from array import array
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from zlib import crc32
@@ -90,6 +91,8 @@ class Denials:
     """An example of what a webhook says, by its name, namespace and kind."""
     others: int = 0
     """Reviews of groups beyond the greatest number."""
+    failing: Counter[str] = field(default_factory=Counter)
+    """By webhook: newly denied reviews for which it failed, so that it is not known what it would decide."""
     owner_labels: tuple[str, ...] = OWNER_LABELS
     _signatures: dict[Signature, Signature] = field(default_factory=dict)
 
@@ -117,6 +120,7 @@ class Denials:
             group.first = min(group.first or case.time, case.time)
             group.last = max(group.last, case.time)
         if is_newly_denied:
+            self.failing.update({one.key[2] for one in after.failures if one.rejects})
             self._note(case, key[0], after)
 
     def _note(self, case: Case, facts: Facts, after: Result) -> None:

@@ -21,7 +21,7 @@ from gateway.tools.replay.exception_files import as_yaml
 from gateway.tools.replay.report import Report
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from gateway.config.merge.model import Config
 
@@ -56,13 +56,15 @@ class Written:
 
     def document(self, file: Path) -> dict[str, object]:
         """Return the JSON of it for the report."""
+        problems = self.problems[:_MAX_PROBLEMS]
+        if more := self.problems[_MAX_PROBLEMS:]:
+            problems.append(f"and {len(more):,} more")
         return {
-            "file": str(file) if self.exceptions and not self.problems else "",
+            "file": str(file) if self.exceptions and not problems else "",
             "exceptions": self.exceptions,
             "denials": self.denials,
             "passes": self.passes,
-            "problems": self.problems[:_MAX_PROBLEMS]
-            + ([f"and {len(self.problems) - _MAX_PROBLEMS:,} more"] * (len(self.problems) > _MAX_PROBLEMS)),
+            "problems": problems,
         }
 
 
@@ -84,12 +86,7 @@ async def write_exceptions(
         return result
     while result.passes < MAX_PASSES:
         covered = cover(denials.groups)
-        result.problems = [*covered.problems, *_beyond(covered.shares, to.max_percent)]
-        if denials.others:
-            result.problems.append(
-                f"{denials.others:,} reviews are of more owners, users and images than are compared: replay "
-                "them by namespace, or change the policy"
-            )
+        result.problems = [*_unusable(denials), *covered.problems, *_beyond(covered.shares, to.max_percent)]
         if result.problems:
             return result
         text = as_yaml(covered.drafts, denials, sum(found.left_out.values()), now, to.days)
@@ -109,6 +106,16 @@ async def write_exceptions(
             return result
     result.problems = [f"after {MAX_PASSES} passes, further webhooks deny what exceptions of others allowed"]
     return result
+
+
+def _unusable(denials: Denials) -> Iterator[str]:
+    for name, number in sorted(denials.failing.items()):
+        yield f"{name} failed for {number:,} reviews that are newly denied: what it decides is not known"
+    if denials.others:
+        yield (
+            f"{denials.others:,} reviews are of more owners, users and images than are compared: replay them "
+            "by namespace, or change the policy"
+        )
 
 
 def _beyond(shares: dict[str, tuple[int, int]], most: int) -> list[str]:
