@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import yaml
+
 from tests.e2e.objects import config_map
 from tests.kit import run_command
 from tests.replay.kit import configure
@@ -48,3 +50,12 @@ def test_creations_of_an_audit_log_and_the_objects_that_they_made_are_denied_ali
         )
         assert group["examples"][0]["name"] == "worse"
         assert report["equal"] >= 1
+        file = tmp_path / f"exceptions{source[0]}.yaml"
+        options = ("--write-exceptions", file, "--exceptions-max-percent", "100")
+        command = ("replay", *source, "--kubeconfig", cluster.kubeconfig(), "--config", config)
+        done = run_command(*command, *options)
+        assert done.returncode == 0, done.stderr
+        (exception,) = (one for one in yaml.safe_load_all(file.read_text()) if one is not None)
+        assert exception["metadata"]["namespace"] == namespace
+        found = json.loads(run_command(*command, file, "--json").stdout)
+        assert (found["newlyDenied"], found["replayed"]) == (0, report["replayed"])
