@@ -111,6 +111,10 @@ MAIN: Final[dict[str, tuple[str, ...]]] = {
     ),
     "kubectl": ("kubectl_shows_every_denial_and_failure_in_order", "gateway/pure/core/decision.py"),
     "kubelet": ("a_job_runs_to_its_completion",),
+    "lock_outs": (
+        "predictions_for_drawn_registrations_are_what_the_api_server_does",
+        "gateway/tools/deadlocks/",
+    ),
     "locust": ("recorded_reviews_and_objects_go_through_the_registered_gateway", "loadtest/locustfile.py"),
     "match_conditions": ("some_expressions_decide_as_in_the_api_server", "gateway/pure/conditions/"),
     "modes": ("a_webhook_is_enforced_where_the_namespace_matches", "gateway/pure/core/modes.py"),
