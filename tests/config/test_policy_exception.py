@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.config.kinds.policy_exception import read_policy_exception
+from gateway.config.kinds.policy_exception import read_policy_exception, webhook_name_problem
 from gateway.config.yaml.fields import Fields, Problems
 from gateway.pure.core.exemptions import Patterns
 
@@ -71,6 +71,21 @@ def test_an_image_that_is_no_repository_is_refused(image: str) -> None:
 def test_an_owner_that_is_no_kind_and_name_is_refused(owner: str) -> None:
     _, problems = read(owners=[owner], users=["ci"])
     assert "expected KIND/NAME" in str(problems.found)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a.policies.test", "shop/pods", "pods/require a tag", "pods.v2/Rule_1", "shop/pods.v2/check: 'a'"],
+)
+def test_every_name_of_a_policy_or_rule_can_be_excepted(name: str) -> None:
+    assert webhook_name_problem(name) is None
+
+
+@pytest.mark.parametrize(
+    "name", ["", "A", "a b", "pods/", "/pods", "pods/ ", "a/b/c/d", "a.b/c/d", "pods/a\nb", f"p/{'a' * 254}"]
+)
+def test_other_names_of_webhooks_are_refused(name: str) -> None:
+    assert webhook_name_problem(name)
 
 
 def test_owners_without_users_and_what_everyone_can_choose_are_warned_of() -> None:

@@ -54,11 +54,13 @@ ONLY_HERE = {
     NAMESPACED: (
         r"spec\.match\.namespaces\[\d+\]: .*the exception is in this namespace",
         # Letters that are not printable, and the length of a label within a name.
-        r"spec\.(reason|owner|match\.\w+\[\d+\]): .*printable characters",
+        r"spec\.(reason|owner|(match\.\w+|webhooks)\[\d+\]): .*printable characters",
+        r"spec\.webhooks\[\d+\]: .*expected a name of at most",
         r"spec\.match\.namespaces\[\d+\]: .*expected a name of at most 63",
     ),
     CLUSTER_WIDE: (
-        r"spec\.(reason|owner|match\.\w+\[\d+\]): .*printable characters",
+        r"spec\.(reason|owner|(match\.\w+|webhooks)\[\d+\]): .*printable characters",
+        r"spec\.webhooks\[\d+\]: .*expected a name of at most",
         r"spec\.match\.namespaces\[\d+\]: .*expected a name of at most 63",
         r"spec\.match: selects everything",
     ),

@@ -65,6 +65,13 @@ _IMAGES: Final = rf"{_REGISTRY}/({_WORDS}(/{_WORDS})*|[a-z0-9._/-]*[*])"
 may be of anyone."""
 
 
+_MOST_BEFORE: Final = 2
+"""Namespace and policy, before a rule."""
+_MAX_WEBHOOK_CHARS: Final = LABEL_LENGTH + 1 + SUBDOMAIN_LENGTH + 1 + SUBDOMAIN_LENGTH
+_RULE: Final = r"[^/\x00-\x1f\x7f-\x9f]*[^/\x00-\x20\x7f-\xa0][^/\x00-\x1f\x7f-\x9f]*"
+_WEBHOOK: Final = f"^({SUBDOMAIN}|({LABEL}/)?{SUBDOMAIN}/{_RULE})$"
+
+
 def _kind_problem(text: str) -> str | None:
     if KIND.fullmatch(text):
         return None
@@ -72,9 +79,24 @@ def _kind_problem(text: str) -> str | None:
 
 
 def webhook_name_problem(text: str) -> str | None:
-    """Check the name of a webhook, or of a policy, which has its namespace in front if it is of one."""
-    namespace, slash, name = text.rpartition("/")
-    return (dns_1123_label(namespace) if slash else None) or dns_1123_subdomain(name)
+    """Check the name of a webhook or policy, or of a rule of Kyverno after that of its policy.
+
+    The namespace of a policy is in front of its name, and a rule may have any name in one line.
+    """
+    *before, rule = text.split("/")
+    if not before:
+        return dns_1123_subdomain(text)
+    if (
+        len(before) > _MOST_BEFORE
+        or not rule.strip()
+        or not rule.isprintable()
+        or len(rule) > SUBDOMAIN_LENGTH
+    ):
+        return (
+            f"found {shown(text)}, expected the name of a webhook, NAMESPACE/POLICY, POLICY/RULE or "
+            "NAMESPACE/POLICY/RULE, in printable characters"
+        )
+    return dns_1123_subdomain(before[-1]) or (dns_1123_label(before[0]) if before[1:] else None)
 
 
 def _line(limit: int) -> Text:
@@ -287,7 +309,7 @@ class ExceptionSpec(Declared):
         ),
     )
     webhooks: tuple[str, ...] = required(
-        _names("names", webhook_name_problem, f"^({LABEL}/)?{SUBDOMAIN}$"),
+        _names("names", webhook_name_problem, _WEBHOOK, _MAX_WEBHOOK_CHARS),
         "Full names of webhooks and policies",
     )
     match: _Match = declare(
