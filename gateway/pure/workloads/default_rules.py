@@ -10,6 +10,7 @@ k8s.io/apiextensions-apiserver pkg/apis/apiextensions/v1/defaults.go.
 from __future__ import annotations
 
 import base64
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -20,6 +21,17 @@ if TYPE_CHECKING:
 _MAX_INT32: Final = 2**31 - 1
 _RBAC: Final = "rbac.authorization.k8s.io"
 _PERIOD_S: Final = 15
+_MAX_IMAGE_CHARS: Final = 1000
+"""More than a name, a tag and a digest can have."""
+_IMAGE: Final = re.compile(
+    r"(?P<name>[^@]{1,255}?)(?::(?P<tag>\w[\w.-]{0,127}))?(?:@(?P<digest>[A-Za-z][\w+.-]*:[0-9a-fA-F]{32,}))?",
+    re.ASCII,
+)
+_LABEL: Final = r"[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?"
+_HOST: Final = re.compile(rf"(?:{_LABEL}(?:\.{_LABEL})*|\[[a-fA-F0-9:]+\])(?::[0-9]+)?")
+_PATH: Final = re.compile(r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*)*")
+_IDENTIFIER: Final = re.compile("[a-f0-9]{64}")
+"""Of an image on a node, which is not a name."""
 _IMAGE_VOLUMES, _UNAVAILABLE_PODS, _VOLUME_LIMITS = 35, 37, 37
 """The minor versions since which the API server knows them without being asked."""
 
@@ -41,12 +53,25 @@ def part(found: Json, *names: str) -> Json:
 
 
 def tag_is_latest(image: object) -> bool:
-    """Whether *image* is pulled always: it has the tag ``latest``, or neither a tag nor a digest."""
-    if not isinstance(image, str):
+    """Whether *image* has the tag ``latest``, or neither a tag nor a digest.
+
+    Such an image is pulled always. What is not the name of an image has no tag.
+
+    Source: github.com/distribution/reference normalize.go, regexp.go; k8s.io/kubernetes pkg/util/parsers.
+    """
+    if not isinstance(image, str) or len(image) > _MAX_IMAGE_CHARS or _IDENTIFIER.fullmatch(image):
         return False
-    name, _, digest = image.partition("@")
-    _, has_tag, tag = name.rpartition("/")[2].partition(":")
-    return tag == "latest" if has_tag else not digest
+    found = _IMAGE.fullmatch(image)
+    if found is None:
+        return False
+    first, slash, rest = found["name"].partition("/")
+    has_host = bool(slash) and (
+        first == "localhost" or "." in first or ":" in first or first != first.lower()
+    )
+    path = rest if has_host else found["name"]
+    if _PATH.fullmatch(path) is None or (has_host and _HOST.fullmatch(first) is None):
+        return False
+    return found["tag"] == "latest" if found["tag"] else not found["digest"]
 
 
 def _container(found: Json, _: int) -> None:
@@ -87,26 +112,55 @@ def _pod(found: Json, _: int) -> None:
     address, addresses = status.get("podIP"), parts(status, "podIPs")
     if address and (not addresses or addresses[0].get("ip") != address):
         status["podIPs"] = [{"ip": address}]
-    elif not address and addresses:
-        status["podIP"] = addresses[0].get("ip", "")
+    elif not address and addresses and (first := addresses[0].get("ip")):
+        status["podIP"] = first
 
 
-def _rolling_update(found: Json, _: int) -> None:
-    if found.get("type") == "RollingUpdate":
+def _rolling_update(found: Json, unavailable: object, surge: object) -> None:
+    is_rolling = found.get("type", "RollingUpdate") == "RollingUpdate"
+    if is_rolling:
         found.setdefault("rollingUpdate", {})
+    update = found.get("rollingUpdate")
+    if isinstance(update, dict):
+        update.setdefault("maxUnavailable", unavailable if is_rolling else 0)
+        update.setdefault("maxSurge", surge if is_rolling else 0)
+
+
+def _daemon_set_strategy(found: Json, _: int) -> None:
+    _rolling_update(found, 1, 0)
+
+
+def _deployment_strategy(found: Json, _: int) -> None:
+    _rolling_update(found, "25%", "25%")
 
 
 def _stateful_set(found: Json, minor: int) -> None:
+    for claim in parts(found, "volumeClaimTemplates"):
+        claim |= {"apiVersion": "v1", "kind": "PersistentVolumeClaim"}
     strategy = part(found, "updateStrategy")
     found.setdefault("updateStrategy", strategy)
     if not strategy.get("type"):
         strategy["type"] = "RollingUpdate"
         strategy.setdefault("rollingUpdate", {})
     update = strategy.get("rollingUpdate")
-    if strategy["type"] == "RollingUpdate" and isinstance(update, dict):
+    if isinstance(update, dict):
         update.setdefault("partition", 0)
-        if minor >= _UNAVAILABLE_PODS:
+        if minor >= _UNAVAILABLE_PODS and strategy["type"] == "RollingUpdate":
             update.setdefault("maxUnavailable", 1)
+
+
+def _daemon_set(found: Json, _: int) -> None:
+    metadata = found.setdefault("metadata", {})
+    if isinstance(metadata, dict):
+        generation = {"deprecated.daemonset.template.generation": "0"}
+        metadata["annotations"] = {**generation, **part(metadata, "annotations")}
+
+
+def _persistent_volume(found: Json, _: int) -> None:
+    spec = part(found, "spec")
+    spec.setdefault("volumeMode", "Filesystem")
+    if not spec.get("persistentVolumeReclaimPolicy"):
+        spec["persistentVolumeReclaimPolicy"] = "Retain"
 
 
 def _labels_of_template(found: Json) -> Json:
@@ -179,6 +233,15 @@ def _secret(found: Json, _: int) -> None:
         found["data"] = {**part(found, "data"), **coded}
 
 
+def _node_spec(found: Json, _: int) -> None:
+    one, several = found.get("podCIDR"), found.get("podCIDRs")
+    first = several[0] if isinstance(several, list) and several else None
+    if one and first != one:
+        found["podCIDRs"] = [one]
+    elif first and not one:
+        found["podCIDR"] = first
+
+
 def _node_status(found: Json, _: int) -> None:
     if "allocatable" not in found and isinstance(found.get("capacity"), dict):
         found["allocatable"] = dict(found["capacity"])
@@ -234,6 +297,14 @@ def _device_request(found: Json, _: int) -> None:
         _counted(found, _)
 
 
+def _param_ref(found: Json, _: int) -> None:
+    found.setdefault("parameterNotFoundAction", "Deny")
+
+
+def _device(found: Json, _: int) -> None:
+    found.setdefault("basic", {})
+
+
 def _counted(found: Json, _: int) -> None:
     if not found.get("allocationMode"):
         found["allocationMode"] = "ExactCount"
@@ -260,8 +331,10 @@ def _definition(found: Json, _: int) -> None:
 
 RULES: Final[Mapping[str, Callable[[dict[str, Any], int], None]]] = {
     "apiextensions.v1.CustomResourceDefinition": _definition,
-    "apps.v1.DaemonSetUpdateStrategy": _rolling_update,
-    "apps.v1.DeploymentStrategy": _rolling_update,
+    "admissionregistration.v1alpha1.ParamRef": _param_ref,
+    "apps.v1.DaemonSet": _daemon_set,
+    "apps.v1.DaemonSetUpdateStrategy": _daemon_set_strategy,
+    "apps.v1.DeploymentStrategy": _deployment_strategy,
     "apps.v1.StatefulSetSpec": _stateful_set,
     "autoscaling.v1.HorizontalPodAutoscaler": _autoscaler_v1,
     "autoscaling.v2.HorizontalPodAutoscaler": _autoscaler,
@@ -270,7 +343,9 @@ RULES: Final[Mapping[str, Callable[[dict[str, Any], int], None]]] = {
     "core.v1.EphemeralContainer": _container,
     "core.v1.LimitRangeItem": _limit_range_item,
     "core.v1.Namespace": _namespace,
+    "core.v1.NodeSpec": _node_spec,
     "core.v1.NodeStatus": _node_status,
+    "core.v1.PersistentVolume": _persistent_volume,
     "core.v1.Pod": _pod,
     "core.v1.PodSpec": _pod_spec,
     "core.v1.ReplicationController": _replication_controller,
@@ -281,6 +356,7 @@ RULES: Final[Mapping[str, Callable[[dict[str, Any], int], None]]] = {
     "rbac.v1.Subject": _subject,
     "resource.v1.DeviceSubRequest": _counted,
     "resource.v1.ExactDeviceRequest": _counted,
+    "resource.v1beta1.Device": _device,
     "resource.v1beta1.DeviceRequest": _device_request,
     "resource.v1beta1.DeviceSubRequest": _counted,
     "resource.v1beta2.DeviceSubRequest": _counted,

@@ -32,7 +32,19 @@ NEWEST: Final = 37
 OLDEST: Final = 33
 _QUANTITY: Final = "io.k8s.apimachinery.pkg.api.resource.Quantity"
 _UNTYPED: Final = ("JSONSchemaProps", "RawExtension", "FieldsV1", "JSON")
-_OMITTED_IF_EMPTY: Final = frozenset({"LocalObjectReference.name"})
+_OMITTED_IF_EMPTY: Final = frozenset(
+    {
+        "ConfigMapEnvSource.name",
+        "ConfigMapKeySelector.name",
+        "ConfigMapProjection.name",
+        "ConfigMapVolumeSource.name",
+        "LocalObjectReference.name",
+        "ReplicationControllerSpec.minReadySeconds",
+        "SecretEnvSource.name",
+        "SecretKeySelector.name",
+        "SecretProjection.name",
+    }
+)
 """Fields with a declared default that Go leaves out because it is empty."""
 
 
@@ -42,6 +54,8 @@ class _Shape(NamedTuple):
     name: str
     around: tuple[type, ...] = ()
     """Outermost first."""
+    is_rounded: bool = False
+    """Quantities of resources of a Pod, a claim or a Node."""
 
 
 class _Type(NamedTuple):
@@ -128,7 +142,7 @@ def _filled_part(shape: _Shape, value: Any, minor: int, depth: int) -> Any:  # n
             case list():
                 value[:] = [_filled_part(shape, each, minor, depth + 1) for each in value]
     elif not shape.name:
-        return canonical(value, rounded=shape.around[-1:] == (dict,))
+        return canonical(value, rounded=shape.is_rounded)
     elif isinstance(value, dict):
         _fill(shape.name, value, minor)
     return value
@@ -153,7 +167,7 @@ def _type(name: str) -> _Type:
     for field, schema in (schemas[name].get("properties") or {}).items():
         shape = _shape(schemas, schema)
         if shape is not None:
-            shapes[field] = shape
+            shapes[field] = shape._replace(is_rounded=group == "core" and shape == _Shape("", (dict,)))
         if "default" in schema and f"{own}.{field}" not in _OMITTED_IF_EMPTY and shape != _Shape(""):
             declared[field] = schema["default"]
     of_group, of_version = f"{group}.{own}", f"{group}.{version}.{own}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from admission_gateway_worker.quantity import MalformedQuantity, Quantity, add, parse
+from admission_gateway_worker.quantity import MalformedQuantity, Quantity, parse
 
 _DECIMAL: Final = {-9: "n", -6: "u", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P", 18: "E"}
 _BINARY: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
@@ -32,18 +32,6 @@ def canonical(found: object, *, rounded: bool = False) -> object:
         sign = -1 if value.number < 0 else 1
         value = Quantity(sign * -(-abs(value.number) // step), _MILLI, is_decimal=value.is_decimal)
     return _written(value, text[-2:]) or found
-
-
-def total(found: list[str]) -> str:
-    """Return the sum of the quantities *found* in the notation of the first.
-
-    Raises:
-        MalformedQuantity: one is not a quantity.
-    """
-    value = parse(found[0])
-    for each in found[1:]:
-        value = add(value, parse(each))
-    return _written(value, found[0][-2:])
 
 
 def _written(value: Quantity, suffix: str) -> str:

@@ -1,0 +1,1 @@
+// Lets main.go declare functions whose bodies are linked from other packages.

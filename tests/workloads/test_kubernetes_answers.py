@@ -1,0 +1,212 @@
+"""Defaults, created objects and plug-ins are those of Kubernetes' own code.
+
+Skipped where that cannot be built.
+"""
+
+from __future__ import annotations
+
+import re
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from gateway.pure.openapi.documents import built_in_schemas
+from gateway.pure.openapi.schemas import GroupVersionKind
+from gateway.pure.workloads.defaults import with_defaults
+from gateway.pure.workloads.expansion import created_by
+from gateway.pure.workloads.pods import before_webhooks
+from tests.e2e.golang import CannotBuild
+from tests.workloads import kubernetes_answers
+from tests.workloads.drawing import draw
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(1200)]
+
+_OBJECTS: Final = 20
+"""Drawn of each kind."""
+_NOT_STORED: Final = frozenset({"DeleteOptions", "Status", "APIGroup", "Scale", "Eviction"})
+_PRESENT_TIME: Final = "timeAdded"
+_WORKLOADS: Final = (
+    GroupVersionKind("", "v1", "ReplicationController"),
+    *(
+        GroupVersionKind("apps", "v1", kind)
+        for kind in ("DaemonSet", "Deployment", "ReplicaSet", "StatefulSet")
+    ),
+    *(GroupVersionKind("batch", "v1", kind) for kind in ("CronJob", "Job")),
+)
+_CHARACTERS: Final = re.compile("[bcdfghjklmnpqrstvwxz2456789]{10}")
+_VOLUME: Final = re.compile("kube-api-access-[a-z0-9]{5}")
+
+
+def _ask(version: str, questions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    try:
+        return kubernetes_answers.ask(version, questions)
+    except CannotBuild as error:
+        pytest.skip(str(error))
+
+
+def _differences(ours: Any, theirs: Any, drawn: Any, path: str = "") -> Iterator[str]:
+    """Yield where the objects differ; a field of *drawn* that an older version drops is no difference."""
+    match ours, theirs:
+        case dict(), dict():
+            of_drawn = drawn if isinstance(drawn, dict) else {}
+            for name in sorted(ours.keys() | theirs.keys()):
+                if name not in ours:
+                    if theirs[name] is not None and name != _PRESENT_TIME:
+                        yield f"{path}.{name}: only Kubernetes has {theirs[name]!r}"
+                elif name not in theirs:
+                    if name not in of_drawn:
+                        yield f"{path}.{name}: only the gateway has {ours[name]!r}"
+                else:
+                    yield from _differences(ours[name], theirs[name], of_drawn.get(name), f"{path}.{name}")
+        case list(), list() if len(ours) == len(theirs):
+            for index, (one, other) in enumerate(zip(ours, theirs, strict=True)):
+                of_element = drawn[index] if isinstance(drawn, list) and index < len(drawn) else None
+                yield from _differences(one, other, of_element, f"{path}[{index}]")
+        case _ if ours != theirs or isinstance(ours, bool) != isinstance(theirs, bool):
+            yield f"{path}: {ours!r} instead of {theirs!r}"
+
+
+@pytest.mark.parametrize("version", ["1.37", "1.33"])
+def test_defaults_are_the_api_servers(version: str) -> None:
+    minor = int(version.rpartition(".")[2])
+    drawn = []
+    for kind in sorted(kind for kind in built_in_schemas().kinds if kind.kind not in _NOT_STORED):
+        for index in range(_OBJECTS):
+            found = draw(Random(f"{kind} {index}"), kind)
+            if kind == GroupVersionKind("autoscaling", "v1", "HorizontalPodAutoscaler"):
+                found.pop("status", None)  # becomes an annotation
+            drawn.append(found)
+    answers = _ask(version, [{"do": "default", "object": each} for each in drawn])
+    compared = 0
+    for found, answer in zip(drawn, answers, strict=True):
+        if "error" in answer:
+            assert "is registered for version" in answer["error"], (found, answer)
+            continue
+        if version == "1.33" and found["kind"] in ("CSINode", "DeviceTaintRule"):
+            continue  # had no status yet
+        compared += 1
+        differ = list(_differences(with_defaults(found, minor), answer["objects"][0], found))
+        assert not differ, f"{found['apiVersion']} {found['kind']}: {differ}\n{found}"
+    assert compared > _OBJECTS * 60
+
+
+def _named(found: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return *found* as a stored object in the namespace ``shops``, without what only a cluster writes."""
+    kept = {
+        part: value for part, value in found.get("metadata", {}).items() if part in ("labels", "annotations")
+    }
+    spec = found.setdefault("spec", {})
+    if found["kind"] != "CronJob":
+        spec.setdefault("template", {})
+    spec.pop("scheduling", None)
+    if found["apiVersion"] == "apps/v1":
+        spec.setdefault("selector", {"matchLabels": {"app": "a"}})
+        spec["replicas"] = 3
+    if found["kind"] == "CronJob":
+        spec.pop("timeZone", None)
+    if found["kind"] == "Deployment":
+        spec.setdefault("strategy", {})["rollingUpdate"] = {"maxSurge": "50%"}
+    if found["kind"] == "StatefulSet":
+        for index, claim in enumerate(spec.get("volumeClaimTemplates", ())):
+            claim.setdefault("metadata", {})["name"] = f"claim-{index}"
+    return {**found, "metadata": {**kept, "name": name, "namespace": "shops", "uid": f"uid-{name}"}}
+
+
+@pytest.mark.parametrize("kind", _WORKLOADS, ids=lambda kind: kind.kind)
+def test_created_objects_are_the_controllers(kind: GroupVersionKind) -> None:
+    drawn = [_named(draw(Random(f"{kind} {index}"), kind), f"shop-{index}") for index in range(60)]
+    created = [created_by(each, "shops") for each in drawn]
+    questions = [
+        {"do": "expand", "object": each, "hash": _hash(made[0].object), "node": "node", "minutes": 29_000_000}
+        for each, made in zip(drawn, created, strict=True)
+    ]
+    for found, made, answer in zip(drawn, created, _ask("1.37", questions), strict=True):
+        assert "error" not in answer, (found, answer)
+        theirs = answer["objects"]
+        assert [one.object["kind"] for one in made] == [each["kind"] for each in theirs]
+        for one, other in zip(made, theirs, strict=True):
+            differ = list(_differences(_comparable(one.object), _comparable(other), _at(found, one.template)))
+            assert not differ, f"{differ}\n{found}"
+
+
+def _at(found: Any, path: tuple[str, ...]) -> Any:
+    """Return the template at *path* in *found*. The API server drops fields of it that are off by default."""
+    for name in path:
+        found = found[int(name)] if isinstance(found, list) else found.get(name, {})
+    return found
+
+
+def _hash(found: dict[str, Any]) -> str:
+    """Return the hash that the gateway made up for *found*, to be used by Kubernetes too."""
+    labels = found["metadata"].get("labels", {})
+    for name in ("pod-template-hash", "controller-revision-hash"):
+        if name in labels and _CHARACTERS.fullmatch(labels[name][-10:]):
+            return str(labels[name][-10:])
+    return "b" * 10
+
+
+def _comparable(found: dict[str, Any]) -> dict[str, Any]:
+    """Return *found* without what a cluster makes up: uids, and the namespace that a request's URL gives."""
+    metadata = dict(found["metadata"])
+    metadata["ownerReferences"] = [
+        {**each, "uid": "-"} for each in metadata.get("ownerReferences", ()) if each.get("controller")
+    ]
+    labels = {
+        name: "-" if name.endswith(("controller-uid", "controller-revision-hash")) else value
+        for name, value in metadata.get("labels", {}).items()
+    }
+    metadata.pop("namespace", None)
+    spec = dict(found["spec"])
+    if found["kind"] == "Pod" and "volumes" in spec:
+        spec["volumes"] = sorted(spec["volumes"], key=lambda each: str(each.get("name")))
+    return {**found, "metadata": {**metadata, "labels": labels}, "spec": spec}
+
+
+def test_plug_ins_are_the_api_servers() -> None:
+    kind = GroupVersionKind("", "v1", "Pod")
+    drawn = []
+    for index in range(200):
+        pod = draw(Random(f"{kind} {index}"), kind)
+        spec = pod.setdefault("spec", {})
+        for name in (
+            "priority",
+            "preemptionPolicy",
+            "imagePullSecrets",
+            "serviceAccount",
+            "serviceAccountName",
+        ):
+            spec.pop(name, None)
+        if "priorityClassName" in spec:
+            spec["priorityClassName"] = "system-node-critical"
+        if "tolerations" in spec and index % 2:
+            spec["tolerations"][0] |= {"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"}
+        spec.pop("ephemeralContainers", None)
+        metadata = {"name": "shop", "namespace": "shops"}
+        drawn.append({**pod, "metadata": metadata})
+    answers = _ask("1.37", [{"do": "admit", "object": each} for each in drawn])
+    compared = 0
+    for pod, answer in zip(drawn, answers, strict=True):
+        if "error" in answer:
+            continue  # the ServiceAccount plug-in refuses some
+        compared += 1
+        [theirs] = answer["objects"]
+        ours = with_defaults(before_webhooks(with_defaults(pod)))
+        differ = list(_differences(_with_volume(ours), _with_volume(theirs), None))
+        assert not differ, f"{differ}\n{pod}"
+    assert compared > 100
+
+
+def _with_volume(found: Any) -> Any:
+    """Return *found* with one name for the volume of the token, whose last characters are random."""
+    match found:
+        case dict():
+            return {name: _with_volume(each) for name, each in found.items()}
+        case list():
+            return [_with_volume(each) for each in found]
+        case str():
+            return _VOLUME.sub("kube-api-access", found)
+    return found
