@@ -67,6 +67,10 @@ _WORKERS: Final = 'namespace=~"$namespace"'
 """Workers can be in any pod; the variable pod has those of the gateway."""
 _WEBHOOK: Final = "{{name}} ({{type}})"
 
+_DISPUTES: Final = (
+    f"topk(15, {_count(f'{_G}mutation_disputes_total', 'kind, name, other, path', '<webhooks>')})"
+)
+
 ROWS: Final[dict[str, tuple[Panel, ...]]] = {
     "Overview": (
         Panel(
@@ -193,6 +197,15 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
             {"{{type}}": _rate(f"{_G}reviews_cancelled_total", "type")},
             "reqps",
             text="The timeout of the registration was over, or kube-apiserver closed its connections.",
+        ),
+        Panel(
+            "Mutating webhooks that do not come to rest, in the time range",
+            {
+                "{{kind}} {{name}} {{other}} {{path}}": _DISPUTES,
+            },
+            kind="bargauge",
+            width=24,
+            text="Reviews in which they undo each other, or change what is stored again: docs/mutators.md.",
         ),
     ),
     "Latency": (

@@ -418,6 +418,7 @@ class Gateway:
             in_flight=self._front_end.router.in_flight,
             placed=() if (placement := self._follower.placement) is None else placement.placed,
             exception_uses=self.metrics.exceptions.by_id,
+            disputes=self.metrics.disputes,
         )
 
     async def _exposition(self, accept: bytes) -> Exposition:

@@ -7,6 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING, Protocol
 
 from gateway.engine.admit import Observers
+from gateway.observe.decisions.disputes import DisputeObserver
 from gateway.observe.decisions.log import DecisionLog
 from gateway.observe.decisions.namespaces import NamespaceCounts
 from gateway.observe.decisions.recent import RecentDecisions
@@ -39,6 +40,8 @@ class ReviewRecords:
         self.recent = RecentDecisions()
         """The recent decisions of this process."""
         self.namespaces = NamespaceCounts()
+        self._disputes = DisputeObserver()
+        metrics.disputes = self._disputes.found
         self.shadows = engine.calls_apart(self.decision_log.found_afterwards)
         self._reporter: Reporter | None = None
         self._recorder: Recorder | None = None
@@ -59,6 +62,8 @@ class ReviewRecords:
             observers.append(DecisionObserver(snapshot.digest, sinks))
         if self._reporter is not None:
             observers.append(self._reporter)
+        if snapshot.paths["/mutate"].webhooks:
+            observers.append(self._disputes)
         recording = None if self._recorder is None else self._recorder.observer(snapshot.digest)
         observers += filter(None, (recording, self.shadows.observer(snapshot)))
         return Observers(observers) if len(observers) > 1 else self._metrics

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.kit import pool_document, webhook_document
+from tests.kit import REVIEWS, call_command, pool_document, webhook_document
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,3 +50,41 @@ def test_after_orders_webhooks_and_lets_them_overwrite_what_others_may_not(
     assert message == (
         "h0.z.test: overwrites metadata.labels.team, which h0.a.test wrote, and conflicts are rejected"
     )
+
+
+def update(uid: str, runs: int) -> bytes:
+    """The review of an UPDATE that changes nothing of a stored Pod, whose annotation says how often."""
+    document = json.loads((REVIEWS / "pod-create-mutate.json").read_bytes())
+    request = document["request"]
+    metadata = {"resourceVersion": str(runs), "annotations": {"runs": str(runs)}}
+    metadata = {**request["object"]["metadata"], **metadata}
+    stored = {**request["object"], "metadata": metadata}
+    request |= {"uid": uid, "operation": "UPDATE", "object": stored, "oldObject": stored}
+    return json.dumps(document).encode()
+
+
+def test_a_webhook_that_changes_its_own_result_is_in_metrics_log_and_status(
+    tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
+) -> None:
+    target = start_worker().target
+    scripts: list[dict[str, Any]] = [{"label": "team"}, {"count": "runs"}]
+    text = pool_document("pool", target) + webhook_document("mutate", "m", "pool", *scripts)
+    (tmp_path / "c.yaml").write_text(text)
+    gateway = start_gateway(tmp_path)
+    for runs in range(4):
+        gateway.post("/mutate?timeout=10s", update(f"u-{runs}", runs))
+    metric = "admission_gateway_mutation_disputes_total"
+    labels = {"name": "h1.m.test", "kind": "own_result", "path": "metadata.annotations.runs"}
+    eventually(lambda: gateway.metric(metric, **labels) == 2)
+    line = "h1.m.test changes metadata.annotations.runs again at each UPDATE"
+    # As on the page about mutators, with other names.
+    gateway.expect(
+        f"Z WARNING mutating webhooks do not come to rest: {line}; reviews: 1, the last of pods default/p1"
+    )
+    status, overview = gateway.admin("/?format=json")
+    assert status == 200
+    (found,) = (one for one in json.loads(overview)["disputes"] if one["webhook"] == "h1.m.test")
+    assert (found["message"], found["reviews"], found["lastObject"]) == (line, 2, "pods default/p1")
+    shown = call_command("status", "--admin", f"127.0.0.1:{gateway.admin_port}")
+    assert "mutating webhooks do not come to rest" in shown.stdout
+    assert f"{line}: 2 reviews, the last of pods default/p1" in shown.stdout

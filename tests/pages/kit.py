@@ -123,6 +123,17 @@ def overview_part(text: Callable[[str], str] = str, **given: int) -> dict[str, A
             },
         ],
         "exceptionsLeftOut": 1,
+        "disputes": [
+            {
+                "kind": "own_result",
+                "webhook": text("m.hooks.test"),
+                "other": "",
+                "path": text("data.runs"),
+                "number": 2,
+                "last_at": 1.7e9,
+                "example": text("pods default/web"),
+            },
+        ],
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from bisect import bisect_left
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -339,3 +340,17 @@ def test_the_uses_of_an_exception_by_all_processes_are_added() -> None:
     used, unused = merged("overview", first, second)["exceptions"]
     assert (used["uses"], used["lastUse"]) == (6, "2027-01-15T08:00:00Z")
     assert (unused["uses"], unused["lastUse"], unused["remainingSeconds"]) == (None, "", None)
+
+
+def test_webhooks_that_do_not_come_to_rest_are_added_and_noticed_for_an_hour() -> None:
+    parts = overview_part(), overview_part()
+    now = time.time()
+    parts[1]["disputes"][0] |= {"number": 5, "last_at": now - 60, "example": "pods default/db"}
+    found = merged("overview", *parts)
+    (dispute,) = found["disputes"]
+    assert (dispute["reviews"], dispute["lastObject"]) == (7, "pods default/db")
+    line = "m.hooks.test changes data.runs again at each UPDATE: 7 reviews, the last of pods default/db"
+    lines = [one.lines for one in notices(found) if one.title == "mutating webhooks do not come to rest"]
+    assert lines == [[line]]
+    parts[1]["disputes"][0]["last_at"] = now - 4000
+    assert not [one for one in notices(merged("overview", *parts)) if "to rest" in one.title]

@@ -8,8 +8,10 @@ from typing import Any
 from hypothesis import strategies as st
 
 from admission_gateway_worker.json_patch.diff import same
+from admission_gateway_worker.json_patch.steps import finish
 from gateway.pure.core.conflicts import Writers
 from gateway.pure.core.decision import decide
+from gateway.pure.core.disputes import Disputes
 from gateway.pure.core.field_changes import field_changes
 from gateway.pure.core.stages import conflicts_of
 from tests.core.build import add, patch, request, settle, webhook
@@ -69,3 +71,44 @@ def _in_conflict(first: dict[str, str], second: dict[str, str]) -> set[str]:
 def test_writers_of_other_values_are_found_in_both_orders(one: Any, other: Any) -> None:
     expected = {path for path in one.keys() & other.keys() if one[path] != other[path]}
     assert _in_conflict(one, other) == _in_conflict(other, one) == expected
+
+
+UPDATES = Examples(
+    60,
+    mutator=writes,
+    requests=st.lists(writes, min_size=1, max_size=12),
+)
+
+
+@UPDATES.law
+def test_a_mutator_at_rest_is_never_named_whatever_clients_do(mutator: Any, requests: Any) -> None:
+    """It sets fields that have no value, so it changes only what a request takes away."""
+    state, number = Disputes(), 0
+    stored: dict[str, str] = {}
+    for fields in requests:
+        wanted = {**stored, **fields}
+        change = {path: value for path, value in mutator.items() if path not in wanted}
+        new = {**wanted, **change}
+        documents = [_object(values, number) for values in (stored, wanted)]
+        verdict = patch(*(add(path, value) for path, value in change.items()))
+        evaluation = settle(
+            [webhook()],
+            request(operation="UPDATE", object=documents[1], oldObject=documents[0]),
+            {webhook().name: verdict} if change else {},
+        )
+        if evaluation.has_changed:
+            assert finish(state.note(evaluation, float(number))) == []
+        stored, number = new, number + 1
+    assert state.found == {}
+
+
+def _object(values: dict[str, str], version: int) -> dict[str, Any]:
+    found: dict[str, Any] = copy.deepcopy(OBJECT)
+    found["metadata"]["resourceVersion"] = str(version)
+    for path, value in values.items():
+        place: Any = found
+        *parents, last = path.split("/")[1:]
+        for part in parents:
+            place = place[part]
+        place[last] = value
+    return found

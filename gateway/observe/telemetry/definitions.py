@@ -177,6 +177,13 @@ MATCH_CONDITION_ERRORS: Final = _counter(
     "matchConditions that could not be evaluated",
     *("name", "type", "operation"),
 )
+MUTATION_DISPUTES: Final = _counter(
+    "mutation_disputes",
+    "reviews in which mutating webhooks did not come to rest, see [mutators](mutators.md#in-live-traffic); "
+    "`kind` is `undone`, with the `other` webhook, `own_result` or `put_back`, and `path` the field; `name` "
+    "is `(others)` for all after the first hundred",
+    *("name", "other", "kind", "path"),
+)
 EXCEPTION_USES: Final = _counter(
     "policy_exception_uses",
     "webhooks that were not called because of an [exception](exceptions.md); `exception` is `NAMESPACE/NAME` "

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client import Counter as LockedCounter
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
+from admission_gateway_worker.text import printable
 from gateway import __version__
 from gateway.observe.telemetry import definitions
 from gateway.observe.telemetry.exception_uses import ExceptionUses
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from gateway.observe.telemetry.series import NumbersKey, Timing
     from gateway.pure.core.answer import Answer
     from gateway.pure.core.conditions import Excluded
+    from gateway.pure.core.disputes import Dispute, Seen
     from gateway.pure.core.exemptions import PolicyException
     from gateway.pure.core.matching import Invocation
     from gateway.pure.core.outcome import Outcome
@@ -42,6 +44,8 @@ QUEUE_SECONDS: Final = (0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 
 BATCH_SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 _MAX_CODE: Final = 600
+MAX_PATH_CHARS: Final = 200
+"""Of a field in a label."""
 _KEPT_INVOCATIONS: Final = 16_384
 """Cached timings by invocation. A full cache is emptied, which removes those of past configurations."""
 
@@ -159,6 +163,8 @@ class Metrics:
         """The digest of the configuration in force, and the timeouts of its webhooks, in seconds by name
         and type."""
         self.exceptions = ExceptionUses()
+        self.disputes: Mapping[Dispute, Seen] = {}
+        """Mutating webhooks that do not come to rest, see ``gateway.observe.decisions.disputes``."""
         self.history: ConfigHistory | None = None
         """What is known of the configurations kept for rollback. None if none are kept."""
         self.policy_mismatches: Mapping[tuple[str, str, str], int] = {}
@@ -330,6 +336,13 @@ class Metrics:
             (id_,): int(one.expires_at) for id_, one in uses if one.expires_at is not None
         }
         yield _family(definitions.EXCEPTION_EXPIRY, ends)
+        yield _family(
+            definitions.MUTATION_DISPUTES,
+            {
+                (one.webhook, one.other, one.kind, printable(one.path, MAX_PATH_CHARS)): seen.number
+                for one, seen in tuple(self.disputes.items())
+            },
+        )
         yield _family(
             definitions.WEBHOOK_POLICY_MISMATCHES,
             {

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 _EXPIRES_SOON_S: Final = 30 * 86_400.0
 _EXCEPTION_ENDS_SOON_S: Final = 7 * 86_400.0
+_DISPUTE_ENDS_S: Final = 3600.0
 _SHOWN_LINES: Final = 20
 _UNITS: Final = ((31_556_952.0, "y"), (86_400.0, "d"), (3600.0, "h"), (60.0, "min"))
 
@@ -42,6 +43,7 @@ def notices(overview: Json) -> list[Notice]:
         *_of_webhooks(overview, failing),
         *_of_certificates(overview["certificates"]),
         *_of_exceptions(overview.get("exceptions", [])),
+        *_of_disputes(overview.get("disputes", [])),
     ]
     return sorted((notice for notice in found if notice.lines), key=lambda notice: notice.level)
 
@@ -151,6 +153,16 @@ def _of_exceptions(exceptions: list[Json]) -> Iterator[Notice]:
     ):
         lines = [f"{one['name']}: {one['expires']}, owner {one['owner']}" for one in found]
         yield Notice("warn", title, _some(lines))
+
+
+def _of_disputes(disputes: list[Json]) -> Iterator[Notice]:
+    lines = [
+        f"{one['message']}: {one['reviews']:,} reviews"
+        + (f", the last of {one['lastObject']}" if one["lastObject"] else "")
+        for one in disputes
+        if one["ageSeconds"] is None or one["ageSeconds"] < _DISPUTE_ENDS_S
+    ]
+    yield Notice("warn", "mutating webhooks do not come to rest", _some(lines))
 
 
 def _of_certificates(certificates: list[Json]) -> Iterator[Notice]:

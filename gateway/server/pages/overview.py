@@ -15,6 +15,7 @@ from gateway.base.text import rfc3339
 from gateway.engine.dispatch.pool import Pool
 from gateway.observe.telemetry.series import COUNTED, Numbers
 from gateway.observe.telemetry.window import percentile
+from gateway.pure.core.disputes import Dispute
 from gateway.pure.core.webhook import HttpsClient, WorkerRef
 from gateway.server.pages.page_thread import in_thread
 
@@ -93,6 +94,7 @@ def _part(
         ],
         "exceptions": _exceptions(config.exceptions, state.exception_uses),
         "exceptionsLeftOut": max(len(config.exceptions) - SHOWN_EXCEPTIONS, 0),
+        "disputes": [one._asdict() | asdict(seen) for one, seen in tuple(state.disputes.items())],
     }
 
 
@@ -272,6 +274,7 @@ def merge(parts: Sequence[Json], now: float) -> Json:
         "placement": _merged_placement(parts),
         "exceptions": _merged_exceptions(_each(parts, "exceptions"), now),
         "exceptionsLeftOut": first["exceptionsLeftOut"],
+        "disputes": _merged_disputes(_each(parts, "disputes"), now),
     }
 
 
@@ -407,6 +410,27 @@ def _merged_exceptions(parts: Iterable[Sequence[Json]], now: float) -> list[Json
             known["uses"] = (known["uses"] or 0) + one["uses"]
             known["lastUseSeconds"] = max(known["lastUseSeconds"], one["lastUseSeconds"])
     return [_exception(one, now) for one in found.values()]
+
+
+def _merged_disputes(parts: Iterable[Sequence[Json]], now: float) -> list[Json]:
+    """Return what the processes found of webhooks that do not come to rest, the last one first."""
+    found: dict[Dispute, list[Json]] = {}
+    for one in (one for disputes in parts for one in disputes):
+        found.setdefault(Dispute(*(one[name] for name in Dispute._fields)), []).append(one)
+    merged = []
+    for dispute, several in found.items():
+        last = max(several, key=lambda one: float(one["last_at"]))
+        merged.append(
+            {
+                **dispute._asdict(),
+                "message": dispute.line(),
+                "reviews": sum(one["number"] for one in several),
+                "last": rfc3339(last["last_at"]),
+                "ageSeconds": round(now - last["last_at"]),
+                "lastObject": last["example"],
+            }
+        )
+    return sorted(merged, key=lambda one: one["ageSeconds"])
 
 
 def _exception(one: Json, now: float) -> Json:

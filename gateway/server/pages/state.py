@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from gateway.engine.snapshot import Snapshot
     from gateway.observe.telemetry.exception_uses import Uses
     from gateway.pure.admission_policies.placing import Placed
+    from gateway.pure.core.disputes import Dispute, Seen
 
 Json = dict[str, Any]
 """A JSON object."""
@@ -68,6 +69,8 @@ class ProcessState:
     """The policies that are to be evaluated by the API server, and those that still are."""
     exception_uses: Mapping[str, Uses]
     """The uses of each exception by its id."""
+    disputes: Mapping[Dispute, Seen]
+    """The mutating webhooks that do not come to rest."""
 
 
 def encoded(value: object, *, is_indented: bool = False) -> bytes:

@@ -15,6 +15,7 @@ from gateway.base.text import rfc3339
 from gateway.observe.telemetry.definitions import PREFIX
 from gateway.observe.telemetry.metrics import SECONDS
 from gateway.observe.telemetry.window import percentile
+from gateway.pure.core.disputes import KINDS, Dispute
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -116,6 +117,7 @@ def overview_of_metrics(exposition: str, reason: str, faults: list[str], now: fl
         "certificates": list(_certificates(samples, now)),
         "exceptions": list(_exceptions(samples, now)),
         "exceptionsLeftOut": 0,
+        "disputes": list(_disputes(samples)),
     }
 
 
@@ -224,6 +226,21 @@ def _exceptions(samples: _Samples, now: float) -> Iterator[Json]:
             "remainingSeconds": None if end is None else round(end - now),
             "lastUse": rfc3339(last[name]) if name in last else "",
         }
+
+
+def _disputes(samples: _Samples) -> Iterator[Json]:
+    """Yield the webhooks that did not come to rest since the start; the metrics have no times."""
+    for labels, number in samples.of("mutation_disputes_total"):
+        kinds = [kind for kind in KINDS if kind == labels["kind"]]
+        for dispute in (Dispute(kind, labels["name"], labels["other"], labels["path"]) for kind in kinds):
+            yield {
+                **dispute._asdict(),
+                "message": dispute.line(),
+                "reviews": int(number),
+                "last": "",
+                "ageSeconds": None,
+                "lastObject": "",
+            }
 
 
 def _certificates(samples: _Samples, now: float) -> Iterator[Json]:
