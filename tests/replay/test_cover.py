@@ -92,6 +92,11 @@ def test_requests_that_were_denied_before_are_never_covered() -> None:
     assert one.images == set(NGINX)
 
 
+def test_names_without_users_are_of_one_kind() -> None:
+    named = [Facts("shop", kind, "", f"{kind}/web", ()) for kind in ("ConfigMap", "Secret")]
+    assert [one.kinds for one in drafts(groups(named))] == [{"ConfigMap"}, {"Secret"}]
+
+
 def test_shares_count_what_is_covered_of_all_traffic() -> None:
     found = cover(groups([facts("web")], [facts("web"), facts("api"), facts("old")]))
     assert found.shares == {"p": (2, 4)}

@@ -57,6 +57,7 @@ def test_a_workload_with_all_that_is_made_from_it_is_one_exception_that_a_team_c
         "exceptions": 1,
         "denials": 8,
         "passes": 1,
+        "namespaces": [{"namespace": "shop", "owner": "team-shop", "exceptions": 1, "denials": 8}],
         "problems": [],
     }
     (one,) = written(file)
@@ -80,6 +81,9 @@ def test_a_workload_with_all_that_is_made_from_it_is_one_exception_that_a_team_c
     assert not load([config, file]).warnings
     again = replay(source, "--config", config, file)
     assert (again["newlyDenied"], again["newlyAllowed"], again["equal"]) == (0, 0, 16)
+    done = call_command("replay", source, "--config", config, "--write-exceptions", tmp_path / "again.yaml")
+    assert "        8  shop, owner team-shop: exceptions 1\n" in done.stdout
+    assert (tmp_path / "again.yaml").read_bytes() == file.read_bytes()
     done = call_command("replay", source, "--config", config, "--write-exceptions", file)
     assert done.returncode == 2
     assert "exists, and its exceptions may be in use" in done.stderr

@@ -255,6 +255,8 @@ def _union(one: Draft, other: Draft) -> Draft | None:
     names = ("owners", "users", "images")
     if any(bool(getattr(one, name)) != bool(getattr(other, name)) for name in names):
         return None
+    if one.owners and not one.users and one.kinds != other.kinds:
+        return None  # such an exception has names, which are those of any of its kinds
     united = replace(one, kinds=one.kinds | other.kinds)
     united = replace(united, **{name: getattr(one, name) | getattr(other, name) for name in names})
     return united if united.is_small else None

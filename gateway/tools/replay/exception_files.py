@@ -80,6 +80,20 @@ def as_yaml(drafts: Sequence[Draft], denials: Denials, left_out: int, now: float
     return "---\n".join(parts)
 
 
+def by_namespace(drafts: Sequence[Draft], denials: Denials) -> list[dict[str, object]]:
+    """Return whom to ask: of each namespace the owner, and how many exceptions and denials there are."""
+    found = []
+    for namespace, each in groupby(
+        zip(drafts, _about(drafts, denials), strict=True), key=lambda one: one[0].namespace
+    ):
+        counts = [one.count for _, one in each]
+        owner = denials.owners.get(namespace, "")
+        found.append(
+            {"namespace": namespace, "owner": owner, "exceptions": len(counts), "denials": sum(counts)}
+        )
+    return found
+
+
 def _about(drafts: Sequence[Draft], denials: Denials) -> list[_About]:
     found = [_About() for _ in drafts]
     by_place: dict[tuple[str, str], list[int]] = {}

@@ -40,12 +40,7 @@ def as_text(document: dict[str, Any]) -> Iterator[str]:
         yield "input:"
         yield from (f"  {problem}" for problem in document["problems"])
     if (written := document.get("writtenExceptions")) and not written["problems"]:
-        yield ""
-        if written["file"]:
-            number, denials = written["exceptions"], written["denials"]
-            yield f"exceptions: {number:,} for {denials:,} denials in {written['file']}"
-        else:
-            yield "exceptions: none are needed"
+        yield from _exceptions(written)
     if document["latency"]:
         yield ""
         yield "milliseconds of calls, at most (before p50, p99; after p50, p99):"
@@ -55,7 +50,21 @@ def as_text(document: dict[str, Any]) -> Iterator[str]:
             yield f"  {shown}  {one['webhook']}"
 
 
+_MAX_NAMESPACES = 20
 _TIMES = ("before50Milliseconds", "before99Milliseconds", "after50Milliseconds", "after99Milliseconds")
+
+
+def _exceptions(written: dict[str, Any]) -> Iterator[str]:
+    yield ""
+    if not written["file"]:
+        yield "exceptions: none are needed"
+        return
+    yield f"exceptions: {written['exceptions']:,} for {written['denials']:,} denials in {written['file']}"
+    for one in written["namespaces"][:_MAX_NAMESPACES]:
+        about = f"{one['namespace']}, owner {one['owner'] or 'not known'}"
+        yield f"  {one['denials']:>7,}  {about}: exceptions {one['exceptions']:,}"
+    if more := written["namespaces"][_MAX_NAMESPACES:]:
+        yield f"           and {len(more):,} more namespaces"
 
 
 def _example(example: dict[str, Any]) -> Iterator[str]:

@@ -17,7 +17,7 @@ from gateway.config.merge.load import load
 from gateway.tools.replay.cases import Found
 from gateway.tools.replay.cover import cover
 from gateway.tools.replay.denials import OWNER_LABELS, Denials, Observer
-from gateway.tools.replay.exception_files import as_yaml
+from gateway.tools.replay.exception_files import as_yaml, by_namespace
 from gateway.tools.replay.report import Report
 
 if TYPE_CHECKING:
@@ -53,6 +53,8 @@ class Written:
     denials: int = 0
     passes: int = 0
     problems: list[str] = field(default_factory=list)
+    namespaces: list[dict[str, object]] = field(default_factory=list)
+    """See ``by_namespace``."""
 
     def document(self, file: Path) -> dict[str, object]:
         """Return the JSON of it for the report."""
@@ -64,6 +66,7 @@ class Written:
             "exceptions": self.exceptions,
             "denials": self.denials,
             "passes": self.passes,
+            "namespaces": self.namespaces,
             "problems": problems,
         }
 
@@ -103,6 +106,7 @@ async def write_exceptions(
             return result
         if not again.left:
             _write(to.file, text)
+            result.namespaces = by_namespace(covered.drafts, denials)
             return result
     result.problems = [f"after {MAX_PASSES} passes, further webhooks deny what exceptions of others allowed"]
     return result
