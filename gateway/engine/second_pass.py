@@ -131,9 +131,14 @@ async def changed_again(
 
 
 def conflicts(run: DryRun) -> tuple[Conflict, ...]:
-    """Return the fields that several mutating webhooks or policies of *run* wrote to different values."""
+    """Return the fields that several mutating webhooks or policies of *run* wrote to different values.
+
+    What one overwrites that names the other in ``after`` is none: it is meant.
+    """
     first = run.answers[0]
-    return conflicts_of(first.evaluation) if first.selection.phase == "mutate" else ()
+    if first.selection.phase != "mutate":
+        return ()
+    return tuple(one for one in conflicts_of(first.evaluation) if not one.is_meant)
 
 
 class _Found:

@@ -82,6 +82,8 @@ def test_webhooks_that_overwrite_each_other_are_conflicts_and_rest_together(line
     def labelled(value: str) -> dict[str, Any]:
         return {"patch": [{"op": "add", "path": "/metadata/labels/app", "value": value}]}
 
+    meant = {**labelled("y"), "webhook": {"after": ["h0.m.test"]}}
+    assert lines(labelled("x"), meant) == ([], [])
     again, found = lines(labelled("x"), labelled("y"))
     assert again == []
     assert found == ['metadata.labels.app: h1.m.test overwrites what h0.m.test wrote: "x" becomes "y"']

@@ -41,9 +41,9 @@ class Conflict(NamedTuple):
     """Whether the object is a Secret, so that no value may be shown."""
 
     @property
-    def is_refused(self) -> bool:
-        """Whether ``conflicts: Reject`` refuses it: ``after`` of the second does not name the first."""
-        return self.first.name not in self.second.after
+    def is_meant(self) -> bool:
+        """Whether ``after`` of the second names the first: then it is not refused, and not shown."""
+        return self.first.name in self.second.after
 
     def refusal(self) -> str:
         """Return the message for who made the request. It has no values."""

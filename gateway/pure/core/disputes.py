@@ -129,7 +129,7 @@ class Disputes:
         yield
         left = {one.path for one in conflicts}
         # Who names the other in ``after`` means to overwrite it.
-        conflicts = tuple(one for one in conflicts if one.is_refused)
+        conflicts = tuple(one for one in conflicts if not one.is_meant)
         pairs = {(one.first.name, one.second.name, one.path) for one in conflicts}
         found: dict[Dispute, None] = {}
         for first, second, path in pairs:

@@ -117,7 +117,7 @@ def refuse_conflict(outcome: Outcome, writers: Writers, before: Payload, after: 
     failurePolicy, and the result is None.
     """
     found = writers.note(outcome.invocation.webhook, before.object, after.object)
-    conflict = next((one for one in found if one.is_refused), None)
+    conflict = next((one for one in found if not one.is_meant), None)
     if conflict is None:
         return after
     outcome.verdict = Denied(403, message=conflict.refusal())

@@ -242,6 +242,8 @@ def _(value: Webhook) -> Json:
     left_out = ["phase", "configuration", "match_conditions", "review_version"]
     if value.phase == "validate":
         left_out.append("reinvocation_policy")
+    if not value.after:
+        left_out.append("after")
     if isinstance(value.client, PolicyRef):
         found = _members(value, *left_out, "client")
         if value.client.is_on_templates:
