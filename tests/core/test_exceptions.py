@@ -221,6 +221,16 @@ CASES: dict[str, tuple[dict[str, Any], PolicyException, bool]] = {
     "owner": ({"object": OWNED}, exception(owners=owner("ReplicaSet.apps", "web-5f4d")), True),
     "owner of another name": ({"object": OWNED}, exception(owners=owner("ReplicaSet.apps", "web")), False),
     "owner of the owner": ({"object": OWNED}, exception(owners=owner("Deployment.apps", "web")), True),
+    "owner of a ReplicaSet of Argo": (
+        {
+            "object": pod(
+                {"rollouts-pod-template-hash": "5f4d"},
+                ownerReferences=OWNED["metadata"]["ownerReferences"],
+            )
+        },
+        exception(owners=owner("Rollout.argoproj.io", "web")),
+        True,
+    ),
     "owner whose owner is not known": (
         {"object": owned("apps/v1", "ReplicaSet", "web-5f4d")},
         exception(owners=owner("Deployment.apps", "web")),

@@ -1,7 +1,8 @@
 """What an object says about the workload that it belongs to: its owners and its images.
 
 Sources: k8s.io/apimachinery pkg/apis/meta/v1/types.go (OwnerReference), kubernetes pkg/controller/deployment
-(names of ReplicaSets) and pkg/controller/cronjob (getJobName); github.com/distribution/reference for images.
+(names of ReplicaSets) and pkg/controller/cronjob (getJobName); github.com/argoproj/argo-rollouts
+rollout/sync.go (createDesiredReplicaSet); github.com/distribution/reference for images.
 """
 
 from __future__ import annotations
@@ -25,6 +26,11 @@ _TAG: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _DIGEST: Final = re.compile(r"[A-Za-z][A-Za-z0-9+._-]*:[0-9A-Fa-f]{32,}")
 _SCHEDULED_JOB: Final = re.compile(r"(.+)-[0-9]{8}")
 """A CronJob's name and the minutes since 1970 for which the Job is."""
+_BY_HASH: Final = {
+    "pod-template-hash": ("apps", "Deployment"),
+    "rollouts-pod-template-hash": ("argoproj.io", "Rollout"),
+}
+"""Labels of Pods whose value ends the name of their ReplicaSet, and what that belongs to."""
 _TEMPLATE: Final = ("spec", "template", "spec")
 _POD_SPECS: Final = {
     ("", "Pod"): ("spec",),
@@ -55,8 +61,8 @@ class Owner(NamedTuple):
 def owners_of(found: Json | None) -> tuple[Owner, ...]:
     """Return the owners of the object *found* as far as it says so, the top one last.
 
-    That is the ownerReference with ``controller: true``, the Deployment of a Pod whose ReplicaSet is named
-    after its label ``pod-template-hash``, and the CronJob of a Pod whose Job is named after its time.
+    That is the ownerReference with ``controller: true``, the Deployment or Argo's Rollout of a Pod whose
+    ReplicaSet is named after a label of the Pod, and the CronJob of a Pod whose Job is named after its time.
     """
     metadata: Any = found.get("metadata") if isinstance(found, dict) else None
     references = metadata.get("ownerReferences") if isinstance(metadata, dict) else None
@@ -75,14 +81,11 @@ def owners_of(found: Json | None) -> tuple[Owner, ...]:
 def _above(owner: Owner, labels: object) -> Owner | None:
     """Return what *owner* of a Pod with *labels* belongs to, by its name; None if that does not say so."""
     if owner[:2] == ("apps", "ReplicaSet") and isinstance(labels, dict):
-        found, digest = owner.name, labels.get("pod-template-hash")
-        if (
-            isinstance(digest, str)
-            and digest
-            and found.endswith(f"-{digest}")
-            and len(found) > len(digest) + 1
-        ):
-            return Owner("apps", "Deployment", found[: -len(digest) - 1])
+        for label, (group, kind) in _BY_HASH.items():
+            digest = labels.get(label)
+            if isinstance(digest, str) and digest and owner.name.endswith(f"-{digest}"):
+                name = owner.name[: -len(digest) - 1]
+                return Owner(group, kind, name) if name else None
     if owner[:2] == ("batch", "Job") and (named := _SCHEDULED_JOB.fullmatch(owner.name)):
         return Owner("batch", "CronJob", named[1])
     return None
