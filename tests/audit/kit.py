@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 _VERBS = ["create", "delete", "get", "list", "watch"]
+REPORTS = "/apis/openreports.io/v1alpha1"
 NAMED = "has(object.metadata.labels) && 'team' in object.metadata.labels"
 
 
@@ -53,36 +54,25 @@ class World:
         metadata = {"uid": before or f"uid-{self._uids}", **content.pop("metadata", {})}
         self.server.keep(at, metadata=metadata, **content)
 
+    def define_reports(self) -> None:
+        """Define the kinds of OpenReports."""
+        self.server.resources[REPORTS] = [
+            {"name": "reports", "kind": "Report", "namespaced": True, "verbs": _VERBS},
+            {"name": "clusterreports", "kind": "ClusterReport", "namespaced": False, "verbs": _VERBS},
+        ]
+
+    def report(self, namespace: str) -> Json | None:
+        """Return the report of *namespace*. None if there is none."""
+        path = f"{REPORTS}/namespaces/{namespace}/reports/admission-gateway-audit"
+        return self.server.objects.get(path)
+
     def remove(self, namespace: str, resource: str, name: str) -> None:
         """Delete an object."""
         self.server.drop(path_of(namespace, resource, name))
 
     def policy(self, name: str = "named", expression: str = NAMED, **spec: Any) -> None:
         """Write a policy for Pods and ConfigMaps, with its binding, or replace it."""
-        resources = spec.pop("resources", ["pods", "configmaps"])
-        binding = spec.pop("binding", {})
-        rules = [{"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["CREATE"], "resources": resources}]
-        policy = {
-            "matchConstraints": {"resourceRules": rules},
-            "validations": [{"expression": expression, "message": f"{name} says no"}],
-            **spec,
-        }
-        bound = {"policyName": name, "validationActions": ["Deny"], **binding}
-        self.write(
-            name,
-            *(
-                {
-                    "apiVersion": "admissionregistration.k8s.io/v1",
-                    "kind": kind,
-                    "metadata": {"name": name},
-                    "spec": content,
-                }
-                for kind, content in (
-                    ("ValidatingAdmissionPolicy", policy),
-                    ("ValidatingAdmissionPolicyBinding", bound),
-                )
-            ),
-        )
+        self.write(name, *policy_documents(name, expression, **spec))
 
     def write(self, name: str, *documents: Json) -> None:
         """Write a file of the configuration."""
@@ -104,6 +94,26 @@ class World:
     def findings(self, *arguments: object, status: int = 0) -> list[Json]:
         """Run the command, and return all findings."""
         return [json.loads(line) for line in self.run(*arguments, "--jsonl", "-", status=status).splitlines()]
+
+
+def policy_documents(name: str, expression: str, **spec: Any) -> tuple[Json, Json]:
+    """Return a policy and its binding; *spec* has members of its spec, ``resources`` and ``binding``."""
+    resources = spec.pop("resources", ["pods", "configmaps"])
+    binding = spec.pop("binding", {})
+    rules = [{"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["CREATE"], "resources": resources}]
+    policy = {
+        "matchConstraints": {"resourceRules": rules},
+        "validations": [{"expression": expression, "message": f"{name} says no"}],
+        **spec,
+    }
+    bound = {"policyName": name, "validationActions": ["Deny"], **binding}
+    kinds = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+    api_version, metadata = "admissionregistration.k8s.io/v1", {"name": name}
+    first, second = (
+        {"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": content}
+        for kind, content in zip(kinds, (policy, bound), strict=True)
+    )
+    return first, second
 
 
 def path_of(namespace: str, resource: str, name: str) -> str:

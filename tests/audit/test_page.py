@@ -27,6 +27,7 @@ COMMANDS = [
 
 def furnish(world: World) -> None:
     """Make the cluster of the page."""
+    world.define_reports()
     world.policy("team-label")
     world.server.put("shop", team="shop")
     for number in range(3):

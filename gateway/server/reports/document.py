@@ -78,7 +78,7 @@ def merged(
     results: dict[object, Json] = {}
     found = report.get("results") if report is not None else None
     known = [result for result in found if _is_valid(result)] if isinstance(found, list) else []
-    for result in [*known, *map(_result, findings)]:
+    for result in [*known, *map(result_of, findings)]:
         key = _key(result)
         results[key] = _joined(results[key], result) if key in results else result
     kept = [result for result in results.values() if _seconds(result) >= now - settings.retention_s]
@@ -86,13 +86,22 @@ def merged(
     del kept[settings.max_results :]
     if not kept:
         return None
+    summary = {name: sum(one["result"] == name for one in kept) for name in _RESULTS}
+    document = new_report(kind, namespace, NAME, summary, kept)
+    return document if report is None else {**report, **document, "metadata": report["metadata"]}
+
+
+def new_report(
+    kind: ReportKind, namespace: str, name: str, summary: Mapping[str, int], results: list[Json]
+) -> Json:
+    """Return the report *name* of *kind* on *namespace*, or on cluster-scoped objects if that is empty."""
+    metadata = {"name": name, **({"namespace": namespace} if namespace else {}), "labels": {LABEL: NAME}}
     document: Json = {
-        **({} if report is None else report),
         "apiVersion": kind.group_version,
         "kind": kind.kind(namespace),
-        "metadata": _metadata(report, namespace),
-        "summary": {name: sum(one["result"] == name for one in kept) for name in _RESULTS},
-        "results": kept,
+        "metadata": metadata,
+        "summary": dict(summary),
+        "results": results,
     }
     if namespace:
         document["scope"] = {"apiVersion": "v1", "kind": "Namespace", "name": namespace}
@@ -101,14 +110,8 @@ def merged(
     return document
 
 
-def _metadata(report: Json | None, namespace: str) -> Json:
-    if report is not None:
-        metadata: Json = report["metadata"]
-        return metadata
-    return {"name": NAME, **({"namespace": namespace} if namespace else {}), "labels": {LABEL: NAME}}
-
-
-def _result(finding: Finding) -> Json:
+def result_of(finding: Finding) -> Json:
+    """Return *finding* as a result of a report."""
     about = finding.about
     reference = {
         "apiVersion": about.api_version,

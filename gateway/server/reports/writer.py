@@ -40,6 +40,15 @@ _REFUSED: Final = (400, 403, 404, 413, 422)
 """Statuses of a write that would be refused again. 404: the namespace has been deleted."""
 
 
+async def defined_kinds(api: ApiClient) -> list[ReportKind]:
+    """Return the kinds of report that the cluster has.
+
+    Raises:
+        ClusterError: it cannot be reached, or refuses.
+    """
+    return [kind for kind in KINDS if await api.find(f"/apis/{kind.group_version}") is not None]
+
+
 class ReportWriter:
     """The task that writes reports. Make it on a running event loop."""
 
@@ -143,10 +152,7 @@ class ReportWriter:
 
     async def _kinds(self, api: ApiClient) -> list[ReportKind]:
         """Return the kinds of report that the cluster has."""
-        kinds = []
-        for kind in KINDS:
-            if await api.find(f"/apis/{kind.group_version}") is not None:
-                kinds.append(kind)
+        kinds = await defined_kinds(api)
         if not kinds:
             wanted = " or ".join(kind.group_version for kind in KINDS)
             self._warn(

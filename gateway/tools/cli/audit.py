@@ -67,6 +67,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--jsonl", metavar="FILE", help="write all findings, one JSON object a line; - is standard output")
     add("--sqlite", metavar="FILE", type=Path, help="write all findings into a SQLite database")
     add(
+        "--reports",
+        action="store_true",
+        help="write a report of each namespace into the cluster: numbers, and the first findings",
+    )
+    add(
         "--requests-per-second",
         metavar="N",
         type=_rate,
@@ -155,9 +160,11 @@ async def _audit(
     import time
 
     from gateway.base.progress import Progress
+    from gateway.config.kinds.report_settings import ReportSettings
     from gateway.server.kubernetes.access import ClusterAccess
     from gateway.tools.audit.pace import Pace
     from gateway.tools.audit.report import document
+    from gateway.tools.audit.reports import AuditReports
     from gateway.tools.audit.run import Audit
     from gateway.tools.cli.replay_sources import with_cluster
     from gateway.tools.offline.gateway import offline_gateway
@@ -176,7 +183,12 @@ async def _audit(
 
         try:
             async with offline_gateway(with_cluster(config, target)) as gateway, access.api() as api:
-                this = await Audit(api, gateway, store, pace, options).run(time.time(), done)
+                now = time.time()
+                this = await Audit(api, gateway, store, pace, options).run(now, done)
+                if parsed.reports:
+                    settings = gateway.config.gateway.reports or ReportSettings()
+                    reports = AuditReports(api, store, pace, settings.max_results, now)
+                    this.found.problems += await reports.write(is_complete=this.is_complete)
                 left = left_out_webhooks(gateway.config)
                 digest = gateway.digest
         finally:
