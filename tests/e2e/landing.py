@@ -158,6 +158,11 @@ MAIN: Final[dict[str, tuple[str, ...]]] = {
         "the_api_server_answers_as_recorded",
         "tests/recorded/",
     ),
+    "preview": (
+        "the_final_object_is_that_of_a_dry_run_of_the_api_server",
+        "gateway/tools/preview/",
+        "gateway/pure/workloads/",
+    ),
     "prometheus": (
         "promtool_accepts_the_rules",
         "gateway/observe/telemetry/definitions.py",

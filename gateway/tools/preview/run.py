@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
 
@@ -219,11 +219,9 @@ class Preview:
         Raises:
             MalformedReview: it is no complete object.
         """
-        found = with_defaults(subject.found)
+        found = _as_decoded(subject.found)
         api_version, kind = found.get("apiVersion"), found.get("kind")
         group = api_version.rpartition("/")[0] if isinstance(api_version, str) else ""
-        if (group, kind) == ("", "Pod"):
-            found = before_webhooks(found)
         metadata = found.get("metadata")
         is_named = isinstance(metadata, dict) and bool(metadata.get("name") or metadata.get("generateName"))
         if isinstance(kind, str) and not is_named:
@@ -246,7 +244,22 @@ class Preview:
 
     async def _dry_run(self, request: Json) -> DryRun:
         context = await self._context(str(request.get("namespace") or ""))
-        run = await self._gateway.dry_run(review_of(request), self._selections, **context)
+        mutate, validate = self._selections
+        run = await self._gateway.dry_run(review_of(request), [mutate], **context)
+        if run.answers[0].decision.allowed:
+            # The API server sets defaults again in what webhooks changed, and calls its own plug-ins again.
+            final = run.final_object
+            if final is not None and run.answers[0].evaluation.has_changed:
+                request = {**request, "object": _as_decoded(final)}
+            after = await self._gateway.dry_run(review_of(request), [validate], **context)
+            run = replace(
+                run,
+                answers=run.answers + after.answers,
+                seconds=run.seconds + after.seconds,
+                left_out=run.left_out + after.left_out,
+            )
+        else:
+            run = replace(run, not_reached=(validate,))
         objects = context["objects"]
         if objects is not None and objects.asked:
             raise UnknownObjectsError(objects.asked)
@@ -261,6 +274,12 @@ class Preview:
             "namespaces": {} if namespace is None else {namespace.name: namespace},
             "objects": UnknownObjects() if self._options.lacks_cluster else None,
         }
+
+
+def _as_decoded(found: Json) -> Json:
+    """Return *found* as webhooks get it: with defaults, and what the API server's own plug-ins add."""
+    found = with_defaults(found)
+    return before_webhooks(found) if (found.get("apiVersion"), found.get("kind")) == ("v1", "Pod") else found
 
 
 def _undecided(message: str, origin: Origin) -> Finding:

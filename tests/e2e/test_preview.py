@@ -1,0 +1,138 @@
+"""A preview says what an API server does with the same manifests, as dry runs of it show."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+import yaml
+
+from tests.e2e.binaries import obtain
+from tests.e2e.cluster import Cluster
+from tests.e2e.conftest import CHOSEN
+from tests.e2e.setups import BehindGateway, Hook, rule
+from tests.kit import run_command
+from tests.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PODS: Final = rule("pods", "CREATE")
+ALL: Final = (PODS, rule("deployments statefulsets", "CREATE", group="apps"), rule("configmaps", "CREATE"))
+SIDECAR: Final = {"name": "sidecar", "image": "sidecar:1"}
+HOOKS: Final = [
+    Hook("mutate", "label.policies.test", {"label": "team"}, ALL),
+    Hook(
+        "mutate",
+        "sidecar.policies.test",
+        {"patch": [{"op": "add", "path": "/spec/containers/-", "value": SIDECAR}]},
+        (PODS,),
+    ),
+    Hook("validate", "a.policies.test", {"deny": {"code": 403, "message": "not a"}, "when": "bad"}, ALL),
+    Hook("validate", "b.policies.test", {"deny": {"code": 403, "message": "not b"}, "when": "bad"}, ALL),
+]
+POD_SPEC: Final[dict[str, Any]] = {
+    "initContainers": [{"name": "init", "image": "init@sha256:" + "0" * 64}],
+    "containers": [
+        {
+            "name": "main",
+            "image": "a.example:5000/main",
+            "ports": [{"containerPort": 80}],
+            "livenessProbe": {"httpGet": {"port": 80}},
+            "resources": {"limits": {"cpu": "0.5", "memory": "1Gi"}},
+            "env": [{"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}],
+        }
+    ],
+    "volumes": [{"name": "a"}, {"name": "b", "configMap": {"name": "c"}}],
+}
+TEMPLATE: Final = {"metadata": {"labels": {"app": "a"}}, "spec": POD_SPEC}
+SELECTOR: Final = {"matchLabels": {"app": "a"}}
+OBJECTS: Final[list[tuple[str, str, dict[str, Any]]]] = [
+    ("v1", "pods", {"kind": "Pod", "spec": POD_SPEC}),
+    ("v1", "configmaps", {"kind": "ConfigMap"}),
+    ("apps/v1", "deployments", {"kind": "Deployment", "spec": {"selector": SELECTOR, "template": TEMPLATE}}),
+    (
+        "apps/v1",
+        "statefulsets",
+        {"kind": "StatefulSet", "spec": {"selector": SELECTOR, "serviceName": "s", "template": TEMPLATE}},
+    ),
+]
+OF_THE_SERVER: Final = ("creationTimestamp", "generation", "managedFields", "resourceVersion", "uid")
+
+
+@pytest.fixture(scope="module", params=CHOSEN)
+def gateway(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[BehindGateway]:
+    """A gateway that is registered in a cluster whose Pods have service accounts."""
+    folder = tmp_path_factory.mktemp("preview")
+    with Cluster(obtain(request.param), folder / "cluster", service_accounts=True, audit=False) as cluster:
+        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
+        path = "/api/v1/namespaces/default/serviceaccounts"
+        assert cluster.api.create(path, account).status == 201
+        with BehindGateway(cluster, folder / "gateway", HOOKS) as gateway:
+            # The plug-in reads service accounts from a cache.
+            eventually(lambda: dry_run(cluster, *manifest(*OBJECTS[0])).status == 201)
+            yield gateway
+
+
+def manifest(api_version: str, resource: str, found: dict[str, Any], **labels: str) -> tuple[str, Any]:
+    """Return the path of the collection, and the manifest."""
+    prefix = "api" if api_version == "v1" else "apis"
+    metadata = {"name": "web", "namespace": "default", **({"labels": labels} if labels else {})}
+    path = f"/{prefix}/{api_version}/namespaces/default/{resource}"
+    return path, {"apiVersion": api_version, "metadata": metadata, **found}
+
+
+def dry_run(cluster: Cluster, path: str, document: object) -> Any:
+    return cluster.api.create(f"{path}?dryRun=All", document)
+
+
+def stable(found: dict[str, Any]) -> dict[str, Any]:
+    """Return *found* without what the API server sets after admission, and without random names."""
+    text = re.sub(r"kube-api-access-\w{5}", "kube-api-access", json.dumps(found))
+    document: dict[str, Any] = json.loads(text)
+    document.pop("status", None)
+    for name in OF_THE_SERVER:
+        document["metadata"].pop(name, None)
+    return document
+
+
+@pytest.mark.parametrize("one", OBJECTS, ids=lambda one: one[1])
+def test_the_final_object_is_that_of_a_dry_run_of_the_api_server(
+    gateway: BehindGateway, one: tuple[str, str, dict[str, Any]], tmp_path: Path
+) -> None:
+    path, document = manifest(*one)
+    answer = dry_run(gateway.cluster, path, document)
+    assert answer.status == 201, answer
+    (tmp_path / "web.yaml").write_text(yaml.safe_dump(document))
+    done = run_command(
+        "preview", tmp_path / "web.yaml", "--config", gateway.config, "--write", tmp_path / "final"
+    )
+    # The sidecar is injected again on its own result, which fails the preview of Pods.
+    assert done.returncode == (0 if one[1] == "configmaps" else 1), done.stdout
+    assert "denied by" not in done.stdout
+    group = f".{one[0].partition('/')[0]}" if "/" in one[0] else ""
+    file = tmp_path / "final" / "default" / f"{one[2]['kind'].lower()}{group}-web.yaml"
+    assert stable(yaml.safe_load(file.read_text())) == stable(answer.document)
+
+
+@pytest.mark.parametrize("one", OBJECTS, ids=lambda one: one[1])
+def test_denials_are_those_of_the_api_server(
+    gateway: BehindGateway, one: tuple[str, str, dict[str, Any]], tmp_path: Path
+) -> None:
+    path, document = manifest(*one, bad="x")
+    answer = dry_run(gateway.cluster, path, document)
+    assert answer.status == 403
+    (tmp_path / "web.yaml").write_text(yaml.safe_dump(document))
+    arguments = (tmp_path / "web.yaml", "--config", gateway.config, "--json", "--expand", "false")
+    done = run_command("preview", *arguments)
+    assert done.returncode == 1, done.stderr
+    (found,) = json.loads(done.stdout)["objects"]
+    denied = [each for each in found["findings"] if each["finding"] == "denied"]
+    assert [each["message"] for each in denied] == ["not a", "not b"]
+    for each in denied:
+        assert f"{each['webhook'].partition('/')[2]}: {each['message']}" in answer.message
