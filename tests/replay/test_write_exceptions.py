@@ -267,6 +267,66 @@ def test_the_law_holds_or_nothing_is_written(
     assert not load([config, file]).warnings
 
 
+PLACES = [
+    ("uid",),
+    ("name",),
+    ("namespace",),
+    ("operation",),
+    ("userInfo",),
+    ("userInfo", "username"),
+    ("kind", "kind"),
+    ("kind", "group"),
+    ("object", "metadata"),
+    *(("object", "metadata", name) for name in ("name", "generateName", "labels", "ownerReferences")),
+    ("object", "spec"),
+    ("object", "spec", "containers"),
+    ("oldObject",),
+]
+VALUES: list[Any] = [
+    *(None, 0, 1.5, True, "", "*", "a*", "\0", "x" * 5000, "\n---\n", "Pod/x", "web", "CREATE", "UPDATE"),
+    *([], {}, [1], {"a": 1}, [[[]]], [{"controller": True}], [{"image": "A/b"}], [{"image": "nginx"}] * 300),
+]
+
+
+@given(
+    drawn=st.lists(
+        st.tuples(
+            st.integers(0, 3),
+            st.lists(st.tuples(st.sampled_from(PLACES), st.sampled_from(VALUES)), max_size=3),
+        ),
+        min_size=1,
+        max_size=4,
+    )
+)
+@settings(max_examples=60, deadline=None)
+def test_any_document_is_covered_or_left_with_a_reason(
+    drawn: list[Any], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("any")
+    config, file = folder / "p.yaml", folder / "e.yaml"
+    config.write_text(policy("p", NO_MARK.format("p")))
+    requests = []
+    for which, changes in drawn:
+        request = made_of("web", "shop", "nginx", p="x")[which]
+        for (*path, name), value in changes:
+            at: Any = request
+            for part in path:
+                at = at.get(part) if isinstance(at, dict) else None
+            if isinstance(at, dict):
+                at[name] = value
+        requests.append(request)
+    source = recording(folder / "r.gz", *reviews(*requests))
+    options = ("--write-exceptions", file, "--exceptions-max-percent", "100")
+    done = call_command("replay", source, "--config", config, *options)
+    assert done.returncode in (0, 1)
+    assert "Traceback" not in done.stderr
+    assert "do not cover" not in done.stderr
+    assert "are not valid" not in done.stderr
+    if file.exists():
+        assert replay(source, "--config", config, file)["newlyDenied"] == 0
+        assert not load([config, file]).warnings
+
+
 EVIL = "x\n---\nkind: Evil\n# \u2028\u0085\u202e: {a: [b"
 
 

@@ -60,7 +60,7 @@ _REGISTRY: Final = (
     r"(localhost|[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+|[A-Za-z0-9.-]+:[0-9]{1,5}|\[[0-9A-Fa-f:]+\](:[0-9]{1,5})?)"
 )
 _WORDS: Final = r"[a-z0-9]+((\.|__?|-+)[a-z0-9]+)*"
-_IMAGES: Final = rf"{_REGISTRY}/({_WORDS}(/{_WORDS})*|[a-z0-9._/-]*[*])"
+IMAGES: Final = rf"{_REGISTRY}/({_WORDS}(/{_WORDS})*|[a-z0-9._/-]*[*])"
 """A repository, or the beginning of one: the whole registry at least, because names that only begin like it
 may be of anyone."""
 
@@ -206,8 +206,8 @@ class _Match(Declared):
     images: tuple[str, ...] = declare(
         _names(
             "repositories",
-            _fits(_IMAGES, "REGISTRY/PATH without tag and digest, such as docker.io/library/nginx"),
-            f"^{_IMAGES}$",
+            _fits(IMAGES, "REGISTRY/PATH without tag and digest, such as docker.io/library/nginx"),
+            f"^{IMAGES}$",
             _MAX_PATTERN_CHARS,
         ),
         "`REGISTRY/PATH` of images, `*` may end an entry. [All images](exceptions.md#owners-and-images) of a "

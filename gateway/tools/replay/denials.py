@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from zlib import crc32
 
 from admission_gateway_worker.text import printable
-from gateway.config.kinds.policy_exception import KIND, OWNER
+from gateway.config.kinds.policy_exception import IMAGES, KIND, OWNER
 from gateway.observe.decisions.record import FAILURES
 from gateway.observe.recording.redaction import MARK_PREFIX
 from gateway.pure.core.exemptions import GENERATED_FROM_CHARS
@@ -181,16 +181,20 @@ def _named(text: object) -> str:
 
 
 def _own_name(request: Any) -> str:  # noqa: ANN401
-    """Return the name of the object of *request*, or the beginning of names that are generated with ``*``."""
-    found = request.get("name")
-    for member in ("oldObject", "object"):
-        metadata = (request.get(member) or {}).get("metadata")
-        if not found and isinstance(metadata, dict):
-            found = metadata.get("name")
-            beginning = metadata.get("generateName")
-            if not found and member == "object" and request.get("operation") == "CREATE":
-                return f"{_named(beginning)[:GENERATED_FROM_CHARS]}*" if _named(beginning) else ""
+    """Return the name of the object of *request*, or the beginning of names that are generated with ``*``.
+
+    As exceptions see it: a request has the name of its object, but for those of a deleted collection.
+    """
+    found = request.get("name") or _metadata(request, "oldObject").get("name")
+    if not found and request.get("operation") == "CREATE":
+        beginning = _named(_metadata(request, "object").get("generateName"))
+        return f"{beginning[:GENERATED_FROM_CHARS]}*" if beginning else ""
     return _named(found)
+
+
+def _metadata(request: Any, member: str) -> Any:  # noqa: ANN401
+    found = (request.get(member) or {}).get("metadata")
+    return found if isinstance(found, dict) else {}
 
 
 def _owner(request: Any, own: Owner, states: list[Json], *, is_by_name: bool) -> str:  # noqa: ANN401
@@ -211,7 +215,7 @@ def _images(group: str, kind: str, states: Iterable[Json]) -> tuple[str, ...]:
     known = [one for one in found if one is not None]
     repositories = sorted(frozenset().union(*known)) if known and len(known) == len(found) else []
     is_right = len(repositories) <= MAX_ENTRIES and sum(map(len, repositories)) <= _MAX_IMAGES_CHARS
-    is_right = is_right and all(map(_named, repositories))
+    is_right = is_right and all(_named(one) and re.fullmatch(IMAGES, one) for one in repositories)
     return tuple(repositories) if is_right else ()
 
 

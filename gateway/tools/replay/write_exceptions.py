@@ -98,7 +98,7 @@ async def write_exceptions(
         except ConfigError as error:
             result.problems = [f"the exceptions are not valid: {problem}" for problem in error.problems]
             return result
-        again = Observer(Report(), denials, first)
+        again, known = Observer(Report(), denials, first), len(denials.groups)
         await run(with_exceptions, again, Found())
         result.exceptions, result.passes = len(covered.drafts), result.passes + 1
         if again.stopped or (changes := again.changed_since()):
@@ -107,6 +107,9 @@ async def write_exceptions(
         if not again.left:
             _write(to.file, text)
             result.namespaces = by_namespace(covered.drafts, denials)
+            return result
+        if len(denials.groups) == known:
+            result.problems = [f"the exceptions that were found do not cover {again.left:,} of the reviews"]
             return result
     result.problems = [f"after {MAX_PASSES} passes, further webhooks deny what exceptions of others allowed"]
     return result
