@@ -191,7 +191,7 @@ class _Judge:
         if self._kubernetes is None:
             return
         minor = self._kubernetes[1]
-        for field, text in _expressions(orjson.loads(bound.policy.document), "spec"):
+        for field, text in expressions_in(orjson.loads(bound.policy.document), "spec"):
             for name, first in sorted(set(introduced(text))):
                 if minor < first:
                     yield (
@@ -406,18 +406,18 @@ def _named(path: tuple[str, ...]) -> str:
     return shown(".".join(path)) if path else "the whole object"
 
 
-def _expressions(value: object, path: str) -> Iterator[tuple[str, str]]:
+def expressions_in(value: object, path: str) -> Iterator[tuple[str, str]]:
     """Yield path and text of each expression in *value*, a part of the JSON of a policy."""
     if isinstance(value, list):
         for index, item in enumerate(value):
-            yield from _expressions(item, f"{path}[{index}]")
+            yield from expressions_in(item, f"{path}[{index}]")
     elif isinstance(value, dict):
         for name, item in value.items():
             if isinstance(item, str):
                 if name.lower().endswith("expression") and item.strip():
                     yield f"{path}.{name}", item
             else:
-                yield from _expressions(item, f"{path}.{name}")
+                yield from expressions_in(item, f"{path}.{name}")
 
 
 def _are_built_in(match: MatchResources) -> bool:

@@ -44,3 +44,21 @@ def add_selection(parser: argparse.ArgumentParser, verb: str) -> None:
         default=[],
         help=f"do not {verb} these configurations; may be repeated",
     )
+
+
+def add_kubernetes(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add ``--kubernetes``; *what* it does is in the help."""
+    parser.add_argument(
+        "--kubernetes", metavar="VERSION", type=_minor, help=f"a version of Kubernetes, such as 1.38: {what}"
+    )
+
+
+def _minor(text: str) -> int:
+    import argparse
+
+    from gateway.tools.forecast.findings import minor_of
+
+    try:
+        return minor_of(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gateway.base import logs
 from gateway.base.errors import ConfigError, Problem
-from gateway.tools.cli.arguments import add_config
+from gateway.tools.cli.arguments import add_config, add_kubernetes
 from gateway.tools.inspection import command as inspection
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--allow-empty", action="store_true", help="accept a configuration without webhooks, as serve does"
     )
+    add_kubernetes(parser, "also say what this version changes for the configuration")
     inspection.add_arguments(parser)
     parser.set_defaults(run=run, parser=parser)
 
@@ -55,11 +56,21 @@ def run(parsed: argparse.Namespace, _: list[str]) -> int:
         logs.print_error("warning: custom resources in the cluster are not checked without --cluster")
     if not parsed.json:
         logs.print_output(f"valid: {summary(config)}")
+    status = 0 if parsed.kubernetes is None else _print_forecast(config, parsed.kubernetes)
     placed = [] if parsed.cluster else placement_findings(config)
     if parsed.cluster or parsed.static is not None or parsed.workers:
-        return inspection.run(parsed, config, placed)
+        return max(status, inspection.run(parsed, config, placed))
     print_placements(placed)
-    return 0
+    return status
+
+
+def _print_forecast(config: Config, kubernetes: int) -> int:
+    """Print what Kubernetes 1.*kubernetes* changes; return 1 if something stops working."""
+    from gateway.tools.forecast.findings import findings
+
+    found = list(findings(config, (), kubernetes))
+    logs.print_error(*(one.line() for one in found))
+    return int(any(one.level == "error" for one in found))
 
 
 def _of_serving_certificate(config: Config) -> Iterator[Problem]:

@@ -1,7 +1,7 @@
 """``admission-gateway preview``: what admission would say to rendered manifests, before they are applied.
 
-Exit status: 0 all allowed, 1 something denied, 2 wrong usage, configuration or input, 3 something could not
-be decided.
+Exit status: 0 all allowed, 1 something denied, or refused by the version of ``--kubernetes``, 2 wrong usage,
+configuration or input, 3 something could not be decided.
 """
 
 from __future__ import annotations
@@ -15,16 +15,21 @@ from gateway.base import logs
 from gateway.base.errors import ClusterError, ConfigError, GatewayError
 from gateway.engine.object_review import DEFAULT_GROUPS, DEFAULT_NAMESPACE
 from gateway.server.kubernetes import select_cluster as cluster
-from gateway.tools.cli.arguments import add_config
+from gateway.tools.cli.arguments import add_config, add_kubernetes
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable
 
     from gateway.config.merge.model import Config
     from gateway.pure.core.namespace import Namespace
+    from gateway.tools.offline.gateway import OfflineGateway
+    from gateway.tools.preview.forecast import Forecast
     from gateway.tools.preview.manifests import Input
     from gateway.tools.preview.report import Output, Report
-    from gateway.tools.preview.run import CustomResource
+    from gateway.tools.preview.run import CustomResource, Preview
+
+    Previewer = Callable[[OfflineGateway], Preview]
 
 WRONG: Final = 2
 UNDECIDED: Final = 3
@@ -50,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="also review the objects that controllers create, such as the Pods of a Deployment "
         "(default: %(default)s)",
     )
+    add_kubernetes(parser, "also say what it changes for the manifests and the configuration")
     of_requests = parser.add_argument_group("for the requests")
     add = of_requests.add_argument
     add("--user", metavar="NAME", default=USER, help="user who creates the objects (default: %(default)s)")
@@ -80,6 +86,7 @@ def run(parsed: argparse.Namespace, _: list[str]) -> int:
     import uvloop
 
     from gateway.config.merge.load import load
+    from gateway.tools.preview.forecast import Forecast
     from gateway.tools.preview.manifests import STDIN, Input
 
     if parsed.paths.count(STDIN) > 1:
@@ -89,7 +96,8 @@ def run(parsed: argparse.Namespace, _: list[str]) -> int:
     try:
         config = load(parsed.config)
         found = Input(parsed.paths)
-        report = uvloop.run(_preview(parsed, config, found))
+        forecast = None if parsed.kubernetes is None else Forecast(parsed.kubernetes)
+        report = uvloop.run(_preview(parsed, config, found, forecast))
     except ConfigError as error:
         logs.print_error(*error.problems)
         return WRONG
@@ -106,10 +114,13 @@ def run(parsed: argparse.Namespace, _: list[str]) -> int:
         logs.print_error(f"admission-gateway: the preview could not be completed: {report.totals.stopped}")
     elif not report.totals.objects:
         logs.print_error("admission-gateway: found no object of Kubernetes in the input")
-    return report.totals.status
+    status = report.totals.status
+    return max(status, 1) if forecast is not None and forecast.errors else status
 
 
-async def _preview(parsed: argparse.Namespace, config: Config, found: Input) -> Report:
+async def _preview(
+    parsed: argparse.Namespace, config: Config, found: Input, forecast: Forecast | None
+) -> Report:
     """Write the results, and return the report."""
     from contextlib import AsyncExitStack, aclosing
 
@@ -139,6 +150,11 @@ async def _preview(parsed: argparse.Namespace, config: Config, found: Input) -> 
             lacks_cluster=config.gateway.kubernetes is not None and not is_clustered,
             custom_resources=custom_resources,
         )
+        at = now()
+
+        def preview(of: OfflineGateway) -> Preview:
+            return Preview(of, options, at, namespace)
+
         left_out = [f"{phase} {name}/{webhook}" for phase, name, webhook in left_out_webhooks(config)]
         about = {
             "configuration": " ".join(map(str, parsed.config)),
@@ -149,8 +165,11 @@ async def _preview(parsed: argparse.Namespace, config: Config, found: Input) -> 
         if left_out:
             named = ", ".join(left_out)
             logs.print_error(f"not called, because their sideEffects allow no dry run: {named}")
+        if forecast is not None:
+            await _compute(forecast, gateway, preview, found, uses_cluster=is_clustered)
+            about |= forecast.document()
         report = Report(_outputs(parsed, config, about))
-        results = Preview(gateway, options, now(), namespace).run(found.read())
+        results = preview(gateway).run(found.read())
         try:
             async with aclosing(results):
                 async for one in results:
@@ -158,7 +177,24 @@ async def _preview(parsed: argparse.Namespace, config: Config, found: Input) -> 
         except ClusterError as error:
             report.totals.stopped = str(error)
     report.end()
+    if forecast is not None and not parsed.json:
+        logs.print_text("".join(f"{line}\n" for line in forecast.lines()))
     return report
+
+
+async def _compute(
+    forecast: Forecast, gateway: OfflineGateway, preview: Previewer, found: Input, *, uses_cluster: bool
+) -> None:
+    """Give *forecast* what it finds in the configuration and in the input."""
+    from gateway.tools.offline.gateway import offline_gateway
+
+    forecast.add_config(gateway.config)
+    for one in found.read():
+        forecast.add_object(one)
+    other = forecast.config_of_answers(gateway.config)
+    if other is not None:
+        async with offline_gateway(other, uses_cluster=uses_cluster) as later:
+            await forecast.add_answers(*(preview(each).run(found.read()) for each in (gateway, later)))
 
 
 def _outputs(parsed: argparse.Namespace, config: Config, about: dict[str, object]) -> list[Output]:

@@ -1,0 +1,225 @@
+"""What an upgrade to a version of Kubernetes changes, found in a configuration and in objects.
+
+Nothing is called: the tables of this package say what the version serves and knows.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+import orjson
+
+from admission_gateway_worker.text import printable
+from gateway.base.text import shown
+from gateway.config.merge.mutating_order import functions_of
+from gateway.config.merge.placement import expressions_in
+from gateway.pure.cel.errors import InvalidExpression
+from gateway.pure.cel.introduced import introduced
+from gateway.pure.core.overlap import parts
+from gateway.pure.core.rules import NEVER_SENT_RESOURCES
+from gateway.pure.core.webhook import PolicyRef
+from gateway.pure.workloads.defaults import kind_of
+from gateway.tools.forecast.fields import NEWEST, OLDEST, unknown_fields
+from gateway.tools.forecast.kinds import lifecycles, resources
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from gateway.config.merge.model import Config
+    from gateway.pure.core.review import Json
+    from gateway.pure.core.webhook import Rule, Webhook
+    from gateway.tools.forecast.kinds import Lifecycle
+
+Level = Literal["error", "warning", "note"]
+_VERSION: Final = re.compile(r"v?1\.([1-9][0-9])(\.(0|[1-9][0-9]{0,2}))?", re.ASCII)
+_NEVER_SENT_FROM: Final = 37
+"""The minor version from which API servers call no webhook for reviews of access and tokens."""
+_QUANTITIES_FROM: Final = 37
+"""The minor version from which ``add`` and ``sub`` do not change their operand."""
+_IN_DOCUMENTS: Final = frozenset({"ValidatingAdmissionPolicy", "MutatingAdmissionPolicy"})
+"""The policies whose expressions API servers compile, too."""
+_MAX_RULES: Final = 100
+"""Of one webhook that are told."""
+_MAX_TEXT_CHARS: Final = 500
+
+
+class Finding(NamedTuple):
+    """One change."""
+
+    level: Level
+    """Error: an API server of the version refuses it, or a webhook is not called any more."""
+    where: str
+    """The object with its place, or the webhook with its field."""
+    message: str
+
+    def line(self) -> str:
+        """Return it as one line for people."""
+        return f"{self.level}: {printable(self.where, _MAX_TEXT_CHARS)}: {self.message}"
+
+    def document(self) -> dict[str, str]:
+        """Return it as JSON."""
+        return {"level": self.level, "where": self.where, "message": self.message}
+
+
+def minor_of(text: str) -> int:
+    """Return the minor version of *text*, such as 38 of ``1.38``.
+
+    Raises:
+        ValueError: it is no version of Kubernetes.
+    """
+    found = _VERSION.fullmatch(text)
+    if found is None:
+        raise ValueError(f"found {shown(text)}, expected a version of Kubernetes such as 1.38")
+    return int(found[1])
+
+
+def findings(config: Config, objects: Iterable[tuple[str, Json]], kubernetes: int) -> Iterator[Finding]:
+    """Yield what Kubernetes 1.*kubernetes* changes for *config* and *objects*, which have their places."""
+    yield from limits(kubernetes)
+    yield from of_config(config, kubernetes)
+    for where, found in objects:
+        yield from of_object(where, found, kubernetes)
+
+
+def limits(kubernetes: int) -> Iterator[Finding]:
+    """Yield what is not known about Kubernetes 1.*kubernetes*."""
+    where = f"Kubernetes 1.{kubernetes}"
+    if kubernetes > NEWEST:
+        message = f"its fields are not known, and its kinds are those that 1.{NEWEST} announces"
+        yield Finding("note", where, message)
+    elif kubernetes < OLDEST:
+        yield Finding("note", where, f"its fields are not known; those of 1.{OLDEST} to 1.{NEWEST} are")
+
+
+def of_config(config: Config, kubernetes: int) -> Iterator[Finding]:
+    """Yield what Kubernetes 1.*kubernetes* changes for *config*."""
+    seen = set()
+    for webhook in config.webhooks:
+        for one in (*_of_rules(webhook, kubernetes), *_of_expressions(webhook, kubernetes)):
+            if one not in seen:
+                seen.add(one)
+                yield one
+
+
+def of_object(where: str, found: Json, kubernetes: int) -> Iterator[Finding]:
+    """Yield what Kubernetes 1.*kubernetes* does not serve or know of *found*, which is at *where*."""
+    kind = kind_of(found)
+    api_version = found.get("apiVersion")
+    known = lifecycles().get((api_version, kind.kind)) if isinstance(api_version, str) else None
+    about = f"{where}: {_named(found)}" if where else _named(found)
+    if known is not None:
+        yield from _of_lifecycle(about, known, kubernetes)
+    for path, reason in unknown_fields(found, kubernetes):
+        message = f"{shown(path)}: {reason}; the API server drops it, or refuses it with strict validation"
+        yield Finding("warning", about, message)
+    for manager, version in sorted(_clients(found, kubernetes)):
+        message = f"{shown(manager)} has written it as {version}, which is removed; upgrade that client"
+        yield Finding("warning", about, message)
+
+
+def _named(found: Json) -> str:
+    metadata = found.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    name = metadata.get("name") or metadata.get("generateName") or ""
+    namespace = metadata.get("namespace")
+    path = f"{namespace}/{name}" if namespace else f"{name}"
+    return f"{kind_of(found).kind} {path}".strip()
+
+
+def _of_lifecycle(where: str, known: Lifecycle, kubernetes: int) -> Iterator[Finding]:
+    name = f"{known.kind} of {known.api_version}"
+    if known.removed is not None and known.removed <= kubernetes:
+        instead = known.instead(kubernetes)
+        yield Finding("error", where, f"1.{known.removed} removes {name}{instead}")
+    elif (known.introduced or 0) > kubernetes:
+        yield Finding("error", where, f"1.{kubernetes} does not have {name}, which 1.{known.introduced} adds")
+    elif known.deprecated is not None and known.deprecated <= kubernetes:
+        removed = f", and 1.{known.removed} removes it" if known.removed else ""
+        message = f"{name} is deprecated since 1.{known.deprecated}{removed}{known.instead(kubernetes)}"
+        yield Finding("warning", where, message)
+
+
+def _clients(found: Json, kubernetes: int) -> set[tuple[str, str]]:
+    """Return who has written *found* in a version that is removed, and the version."""
+    metadata, kind = found.get("metadata"), kind_of(found).kind
+    managed = metadata.get("managedFields") if isinstance(metadata, dict) else None
+    written: set[tuple[str, str]] = set()
+    for each in managed if isinstance(managed, list) else ():
+        match each:
+            case {"manager": str(manager), "apiVersion": str(version)}:
+                known = lifecycles().get((version, kind))
+                if known and version != found.get("apiVersion") and not known.is_served(kubernetes):
+                    written.add((manager, version))
+    return written
+
+
+def _of_rules(webhook: Webhook, kubernetes: int) -> Iterator[Finding]:
+    for index, rule in enumerate(webhook.rules[:_MAX_RULES]):
+        where = f"{_title(webhook)}: rules[{index}]"
+        for group in rule.api_groups:
+            for entry in rule.resources:
+                resource, sub_resource = parts(entry)
+                if (group, resource) in NEVER_SENT_RESOURCES and kubernetes >= _NEVER_SENT_FROM:
+                    message = f"API servers call no webhook for {resource} from 1.{_NEVER_SENT_FROM} on"
+                    yield Finding("note", where, message)
+                elif group != "*" and "*" not in rule.api_versions and sub_resource in ("", "*", "status"):
+                    yield from _of_resource(where, rule, group, resource, kubernetes)
+
+
+def _of_resource(where: str, rule: Rule, group: str, resource: str, kubernetes: int) -> Iterator[Finding]:
+    """Yield what happens to *rule* for *resource* of *group*; ``*`` stands for all of its versions."""
+    named = [
+        one
+        for version in rule.api_versions
+        for name, one in resources(group, version).items()
+        if resource in ("*", name)
+    ]
+    if not named:
+        return
+    what = f"{resource} of {group or 'the core group'}"
+    served = [one for one in named if one.is_served(kubernetes)]
+    versions = ", ".join(dict.fromkeys(one.version for one in named))
+    if not served:
+        instead = named[-1].instead(kubernetes)
+        # An API server finds equivalent versions only of versions that it serves.
+        message = (
+            f"1.{kubernetes} serves {what} in none of the versions {versions}: it is not called for them"
+        )
+        yield Finding("error", where, f"{message}{instead}")
+        return
+    of_served = {one.kind for one in served}
+    gone = dict.fromkeys(one.version for one in named if one.kind in of_served and one not in served)
+    for version in gone:
+        yield Finding("note", where, f"1.{kubernetes} does not serve {what} in {version}; the rest is served")
+
+
+def _of_expressions(webhook: Webhook, kubernetes: int) -> Iterator[Finding]:
+    where = _title(webhook)
+    found = [
+        (f"{where}: matchConditions {shown(name)}", text)
+        for name, text in (webhook.match_conditions.expressions if webhook.match_conditions else ())
+    ]
+    client = webhook.client
+    if isinstance(client, PolicyRef) and client.kind in _IN_DOCUMENTS:
+        [(_, document), *_] = client.policy.expressions
+        found += [(f"{where}: {path}", text) for path, text in expressions_in(orjson.loads(document), "spec")]
+    for path, text in found:
+        try:
+            used, functions = sorted(set(introduced(text))), functions_of(text)
+        except InvalidExpression:
+            continue  # of another dialect
+        for name, first in used:
+            if kubernetes < first:
+                message = f"it uses {name}, which API servers accept in new objects from 1.{first} on"
+                yield Finding("warning", path, message)
+        if kubernetes < _QUANTITIES_FROM and not functions.isdisjoint(("add", "sub")):
+            message = f"adding and subtracting quantities may change the operand before 1.{_QUANTITIES_FROM}"
+            yield Finding("warning", path, message)
+
+
+def _title(webhook: Webhook) -> str:
+    client = webhook.client
+    if isinstance(client, PolicyRef):
+        return f"{client.kind} {shown(webhook.configuration)}"
+    return f"{webhook.phase} {shown(f'{webhook.configuration}/{webhook.name}')}"
