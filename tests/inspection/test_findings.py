@@ -109,6 +109,12 @@ EXACT_RULES = [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1
             "objectSelector requires team In a, which the webhook does not",
         ),
         (
+            change(matchConditions=[{"name": "watchdog.admission-gateway.io", "expression": "false"}]),
+            "error",
+            ENTRY,
+            "the watchdog has relaxed it",
+        ),
+        (
             change(matchConditions=[{"name": "some", "expression": "false"}]),
             "warning",
             ENTRY,

@@ -30,6 +30,7 @@ CALLS: dict[str, tuple[int, tuple[object, ...]]] = {
     "new": (2, ("pyton", "a")),
     "completion": (0, ("zsh",)),
     "conformance": (2, ()),
+    "watchdog": (2, ("--mode", "Exempt")),
 }
 """By command, the exit status of a call of it, and the arguments of the call."""
 

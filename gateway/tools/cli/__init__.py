@@ -36,6 +36,7 @@ from gateway.tools.cli import (
     status,
     sync,
     test,
+    watchdog,
 )
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ _COMMANDS = (
     ("migrate", "move from Gatekeeper, Kyverno or Kubewarden to the gateway", migrate),
     ("sync", "keep an imported configuration equal to the cluster's objects", sync),
     ("manifests", "print or apply the objects that register the gateway in a cluster", manifests),
+    ("watchdog", "relax the registration of a gateway that is away, and restore it", watchdog),
     ("policies", "list the ready-made policies, or print a configuration with one", policies),
     ("new", "write a project with a policy, its tests, and a configuration that runs it", new),
     ("completion", "print what a shell needs to complete commands and options", completion),

@@ -16,6 +16,7 @@ from gateway.tools.inspection.model import REGISTER, Finding
 from gateway.tools.registration.entry import Entry
 from gateway.tools.registration.exclusions import hidden_from, sendable
 from gateway.tools.registration.partition import Relations
+from gateway.tools.watchdog.relaxation import CONDITION as WATCHDOG
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -210,7 +211,11 @@ def _meet(rules: Sequence[Rule], entry: RegisteredEntry, other: RegisteredEntry)
 
 def _of_conditions(route: EntryRoute, planned: Collection[str]) -> Iterator[Finding]:
     for name, expression in route.entry.conditions:
-        if hidden_from(expression, ()) is None and expression not in planned:
+        if name == WATCHDOG:
+            message = "the watchdog has relaxed it: some requests are not sent to the gateway"
+            advice = "it restores it when a gateway answers, or run admission-gateway watchdog --restore"
+            yield Finding("error", route.entry.place, message, advice)
+        elif hidden_from(expression, ()) is None and expression not in planned:
             message = f"matchCondition {name} may exclude requests for configured webhooks"
             advice = "move it to the webhooks that it is meant for, and " + REGISTER
             yield Finding("warning", route.entry.place, message, advice)

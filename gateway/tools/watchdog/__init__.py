@@ -1,0 +1,1 @@
+"""Relaxes the registration of a gateway that is away, and restores it."""
