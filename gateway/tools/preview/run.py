@@ -15,6 +15,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
 
+import orjson
+
 from gateway.base.errors import MalformedReview, ReviewError
 from gateway.engine.dry_run import BOTH_PHASES
 from gateway.engine.object_review import (
@@ -26,6 +28,7 @@ from gateway.engine.object_review import (
     review_of,
 )
 from gateway.engine.second_pass import changed_again
+from gateway.observe.decisions.credential_forms import is_clean
 from gateway.pure.workloads.defaults import with_defaults
 from gateway.pure.workloads.expansion import created_by
 from gateway.pure.workloads.pods import before_webhooks
@@ -314,6 +317,10 @@ def _name_of(found: Json, request: Json) -> ObjectName:
     )
 
 
+def _is_secret(found: object) -> bool:
+    return isinstance(found, dict) and found.get("kind") == "Secret"
+
+
 class _Shown:
     """What of a review is shown: without secrets."""
 
@@ -323,11 +330,14 @@ class _Shown:
 
     @cached_property
     def _objects(self) -> tuple[ReportRedactor, list[object]]:
+        """The object before and after all changes without its secrets, with what redacts texts about it."""
         redactor = ReportRedactor()
         found = [as_secret(one, self._request) for one in (self._request["object"], self._run.final_object)]
-        for one in found:
+        # Of most objects, one search in their JSON tells that there is nothing to replace.
+        unclean = [one for one in found if _is_secret(one) or not is_clean(orjson.dumps(one))]
+        for one in unclean:
             redactor.learn(one)
-        return redactor, found
+        return redactor, [redactor.redacted(one) for one in found] if unclean else found
 
     def text(self, value: str) -> str:
         """Return the text *value* of a webhook."""
@@ -335,7 +345,6 @@ class _Shown:
 
     def changes(self) -> list[str]:
         """Return the lines of the difference that webhooks make."""
-        redactor, found = self._objects
-        lines = list(changes(*map(redactor.redacted, found)))
+        lines = list(changes(*self._objects[1]))
         more = len(lines) - MAX_CHANGE_LINES
         return [*lines[:MAX_CHANGE_LINES], f"… {more} more lines"] if more > 0 else lines
