@@ -152,7 +152,7 @@ class Duration(Type[float]):
 
     def schema(self) -> Schema:
         """As in :class:`Type`."""
-        return {"type": "string"}
+        return {"type": "string", "maxLength": 64}
 
     def written(self, value: float) -> str:
         """As in :class:`Type`."""

@@ -27,7 +27,7 @@ from gateway.config.kinds.policy_spec import (
     spec_json,
 )
 from gateway.config.kinds.policy_templates import with_templates
-from gateway.config.kinds.rollout import MODES
+from gateway.config.kinds.rollout_plan import MODES
 from gateway.config.kinds.validation import Rule
 from gateway.config.kinds.webhook_entry import REINVOCATION_POLICIES
 from gateway.pure.admission_policies.model import MutatingBinding, MutatingPolicy

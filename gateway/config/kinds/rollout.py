@@ -6,7 +6,7 @@ Source: docs/rollout.md.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, get_args
+from typing import TYPE_CHECKING, Final
 
 from gateway.config.kinds.client_config import ClientConfig
 from gateway.config.kinds.declare import (
@@ -21,7 +21,8 @@ from gateway.config.kinds.declare import (
     required,
 )
 from gateway.config.kinds.metadata import LabelSelector
-from gateway.config.kinds.validation import Rule, at_least_one
+from gateway.config.kinds.rollout_plan import MODES, PlanEntry
+from gateway.config.kinds.validation import Rule, at_least_one, excluded
 from gateway.pure.core.labels import EVERYTHING, Selector
 from gateway.pure.core.webhook import Candidate, Enforcement, Mode, Rollout
 
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from gateway.config.kinds.declare import Row, Schema
     from gateway.config.yaml.fields import Fields
 
-MODES: tuple[Mode, ...] = get_args(Mode)
 _CONDITIONS: Final = ("namespaceSelector", "percentOfNamespaces", "after")
 
 
@@ -113,6 +113,8 @@ class RolloutEntry(Declared):
             at="mode",
             holds_surely=lambda content: content.get("mode") is not None,
         ),
+        excluded("mode", "plan", "is not allowed with plan, whose stages have modes"),
+        excluded("enforce", "plan", "is not allowed with plan, whose stages say where it is enforced"),
     )
     mode: Mode = declare(
         Choice(MODES),
@@ -131,9 +133,15 @@ class RolloutEntry(Declared):
         "A backend that is called beside the one in force and [compared](rollout.md#candidates) with it. "
         "Requires `sideEffects: None`",
     )
+    plan: PlanEntry | None = optional(
+        Group(PlanEntry),
+        "Stages through which the webhook comes [into force](rollout-plans.md). Not with `mode` or `enforce`",
+    )
 
     def check(self, source: Fields) -> None:
         """Warn if the mode and ``enforce`` do not fit each other."""
+        if self.plan is not None:
+            self._check_differences(source, self.plan)
         enforce = self.enforce
         if enforce is None or not source.has("mode"):
             return
@@ -147,13 +155,22 @@ class RolloutEntry(Declared):
                 source.at("enforce"), f"matches every request: the mode {self.mode} never holds"
             )
 
+    def _check_differences(self, source: Fields, plan: PlanEntry) -> None:
+        """Report gates of *plan* about a candidate that there is not: they would never pass."""
+        for index, stage in enumerate(() if self.candidate is not None else plan.stages):
+            if stage.gates.max_differences is not None:
+                path = f"{source.at('plan')}.stages[{index}].gates.maxDifferences"
+                source.problems.add(path, "requires rollout.candidate, with which the webhook is compared")
+
     @property
     def rollout(self) -> Rollout:
-        """The rollout itself."""
+        """The rollout itself; with a plan, that of its first stage."""
         candidate = self.candidate
+        stages = () if self.plan is None else self.plan.plan.stages
+        found = stages[0].rollout if stages else Rollout(self.mode)
         return Rollout(
-            self.mode,
-            None if self.enforce is None else self.enforce.enforcement,
+            found.mode,
+            found.enforce if self.enforce is None else self.enforce.enforcement,
             None
             if candidate is None
             else Candidate(candidate.client_config.client, candidate.percent_of_reviews),

@@ -137,6 +137,12 @@ class WebhookEntry(Declared):
             "Shadow requires sideEffects None: its calls are additional ones",
         ),
         _without_side_effects(
+            "!has(self.rollout) || !has(self.rollout.plan) || "
+            "self.rollout.plan.stages.all(s, s.mode != 'Shadow')",
+            "rollout.plan",
+            "a stage Shadow requires sideEffects None: its calls are additional ones",
+        ),
+        _without_side_effects(
             "!has(self.rollout) || !has(self.rollout.candidate)",
             "rollout.candidate",
             "requires sideEffects None: its calls are additional ones",
@@ -223,6 +229,7 @@ class WebhookEntry(Declared):
             match_conditions=compiled_conditions(self.match_conditions),
             review_version=self.review_version,
             rollout=None if self.rollout is None else self.rollout.rollout,
+            plan=None if self.rollout is None or self.rollout.plan is None else self.rollout.plan.plan,
             cache=None if self.cache is None else self.cache.cache,
         )
 
