@@ -6,14 +6,17 @@ from typing import Any
 
 import pytest
 
+from gateway.pure.core.conflicts import Writers
 from gateway.pure.core.field_changes import (
     ABSENT,
     MAX_CHANGES,
+    MAX_COMPARED,
     FieldChange,
     field_changes,
     general_path,
     path_text,
 )
+from tests.core.build import webhook
 
 
 def lines(before: object, after: object) -> list[str]:
@@ -105,4 +108,16 @@ def test_deep_values_are_compared_as_a_whole() -> None:
     (found,) = field_changes({}, deep)
     assert isinstance(found, FieldChange)
     assert found.before is ABSENT
+    assert str(found.line()).startswith("a.a.a.")
+    assert "(as a whole)" in found.line()
     assert field_changes(deep, deep) == []
+
+
+def test_what_is_too_large_is_compared_as_a_whole_and_is_no_conflict() -> None:
+    long = [{"key": number} for number in range(MAX_COMPARED)]
+    before, after = {"a": 1, "tolerations": long}, {"a": 2, "tolerations": [*long, {"key": -1}]}
+    assert [path_text(one.path) for one in field_changes(before, after)] == ["a", "tolerations (as a whole)"]
+    writers = Writers(is_secret=False)
+    assert writers.note(webhook("a.policies.test"), before, after) == []
+    (conflict,) = writers.note(webhook("b.policies.test"), after, before)
+    assert path_text(conflict.path) == "a"

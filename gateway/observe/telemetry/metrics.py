@@ -11,7 +11,6 @@ from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client import Counter as LockedCounter
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-from admission_gateway_worker.text import printable
 from gateway import __version__
 from gateway.observe.telemetry import definitions
 from gateway.observe.telemetry.exception_uses import ExceptionUses
@@ -44,8 +43,6 @@ QUEUE_SECONDS: Final = (0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 
 BATCH_SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 _MAX_CODE: Final = 600
-MAX_PATH_CHARS: Final = 200
-"""Of a field in a label."""
 _KEPT_INVOCATIONS: Final = 16_384
 """Cached timings by invocation. A full cache is emptied, which removes those of past configurations."""
 
@@ -339,7 +336,7 @@ class Metrics:
         yield _family(
             definitions.MUTATION_DISPUTES,
             {
-                (one.webhook, one.other, one.kind, printable(one.path, MAX_PATH_CHARS)): seen.number
+                (one.webhook, one.other, one.kind, one.path): seen.number
                 for one, seen in tuple(self.disputes.items())
             },
         )

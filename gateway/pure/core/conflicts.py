@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from admission_gateway_worker.json_patch.diff import same
-from gateway.pure.core.field_changes import ABSENT, field_changes, path_text, value_text
+from gateway.pure.core.field_changes import ABSENT, WHOLE, field_changes, path_text, value_text
 
 if TYPE_CHECKING:
     from gateway.pure.core.field_changes import Path
@@ -75,6 +75,9 @@ class Writers:
         """Note that *webhook* left the object *after* where it found *before*, and return its conflicts."""
         found = []
         for path, old, new in field_changes(before, after):
+            if path[-1:] == (WHOLE,):
+                # Which of its fields each webhook wrote is not known.
+                continue
             known = self._by_path.get(path)
             if known is not None and known[0] is not webhook and not _same(known[1], new):
                 first, written, original = known

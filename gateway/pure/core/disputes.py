@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
 
 from admission_gateway_worker.json_patch.diff import same
 from gateway.pure.core.conflicts import is_secret
-from gateway.pure.core.field_changes import ABSENT, field_changes, general_path
+from gateway.pure.core.field_changes import ABSENT, field_changes, general_path, path_text
 from gateway.pure.core.review import metadata_of
 from gateway.pure.core.stages import changed_payloads, conflicts_of
 
@@ -47,6 +47,8 @@ MAX_OBJECTS: Final = 1000
 remembered: webhooks at rest change none."""
 MAX_FIELDS: Final = 16
 """Of one object, and of one review."""
+MAX_CHARS: Final = 256
+"""Of a path, a name or a namespace."""
 MAX_FOUND: Final = 100
 """What is found later is counted as one."""
 OTHERS: Final = "(others)"
@@ -112,7 +114,8 @@ class _Trail:
         """The resourceVersion of the stored object at the last one."""
 
 
-_Thing = tuple["Kind", str, str, "Path"]
+_Thing = tuple["Kind", str, str, str]
+"""What may be found of one object: the names of the webhooks, and the field."""
 
 
 class Disputes:
@@ -132,39 +135,43 @@ class Disputes:
         conflicts = tuple(one for one in conflicts if not one.is_meant)
         pairs = {(one.first.name, one.second.name, one.path) for one in conflicts}
         found: dict[Dispute, None] = {}
-        for first, second, path in pairs:
-            if first < second and (second, first, path) in pairs:
-                found[Dispute("undone", first, second, general_path(path))] = None
+        for one in conflicts:
+            first, second = sorted((one.first.name, one.second.name))
+            if first != second and {(first, second, one.path), (second, first, one.path)} <= pairs:
+                found[Dispute("undone", first, second, _general(one.path))] = None
         request = evaluation.request
         name = str(metadata_of(request.old_object).get("name") or "")
         if request.operation == "UPDATE" and name:
-            things: dict[_Thing, None] = {}
+            things: dict[_Thing, str] = {}
             for one in conflicts[:MAX_FIELDS]:
                 first, second = sorted((one.first.name, one.second.name))
-                things["undone", first, second, one.path] = None
+                things["undone", first, second, _kept(one.path)] = _general(one.path)
             yield
             requested = {one.path: one for one in field_changes(request.old_object, request.object)}
             yield
             for webhook, change in _changes(evaluation):
                 kind = None if change.path in left else _kind_of(change, requested.get(change.path))
                 if kind is not None and len(things) < MAX_FIELDS:
-                    things[kind, webhook.name, "", change.path] = None
+                    things[kind, webhook.name, "", _kept(change.path)] = _general(change.path)
             yield
             found |= dict.fromkeys(self._repeated(request, name, things, now))
         return [self._count(one, request, name, now) for one in found]
 
     def _repeated(
-        self, request: AdmissionRequest, name: str, things: dict[_Thing, None], now: float
+        self, request: AdmissionRequest, name: str, things: dict[_Thing, str], now: float
     ) -> list[Dispute]:
-        """Return those of *things*, of an UPDATE of the object *name*, that have come often enough."""
-        key = (*request.resource, request.namespace, name)
+        """Return those of *things*, of an UPDATE of the object *name*, that have come often enough.
+
+        *things* have their fields without keys of elements.
+        """
+        key = tuple(text[:MAX_CHARS] for text in (*request.resource, request.namespace, name))
         known = self._objects.pop(key, {})
         version = metadata_of(request.old_object).get("resourceVersion")
         kept: dict[_Thing, _Trail] = {
             thing: trail for thing, trail in known.items() if now - trail.at <= WITHIN_S
         }
         found = []
-        for thing in things:
+        for thing, path in things.items():
             trail = kept.get(thing) or _Trail()
             # What a client sets again and again, and a webhook puts back, leaves the object as it is stored.
             if thing[0] == "put_back" or trail.version is None or trail.version != version:
@@ -172,9 +179,9 @@ class Disputes:
             trail.at, trail.version = now, version
             if thing in kept or len(kept) < MAX_FIELDS:
                 kept[thing] = trail
-            kind, webhook, other, path = thing
+            kind, webhook, other, _ = thing
             if trail.times >= TIMES[kind]:
-                found.append(Dispute(kind, webhook, other, general_path(path)))
+                found.append(Dispute(kind, webhook, other, path))
         if kept:
             self._objects[key] = kept
             if len(self._objects) > MAX_OBJECTS:
@@ -187,9 +194,18 @@ class Disputes:
         seen = self.found.setdefault(one, Seen())
         seen.number += 1
         seen.last_at = now
-        place = "" if is_secret(request) else "/".join(filter(None, (request.namespace, name)))
+        place = "" if is_secret(request) else "/".join(filter(None, (request.namespace, name)))[:MAX_CHARS]
         seen.example = f"{request.resource[2]} {place}".rstrip()
         return one
+
+
+def _kept(path: Path) -> str:
+    """Return *path* as it is remembered: the contents of elements without a key are not in it."""
+    return path_text(path)[:MAX_CHARS]
+
+
+def _general(path: Path) -> str:
+    return general_path(path)[:MAX_CHARS]
 
 
 def _kind_of(change: FieldChange, requested: FieldChange | None) -> Kind | None:

@@ -30,6 +30,9 @@ MAX_CHANGES: Final = 1000
 """Fields that one comparison finds; it ends there. A sidecar with all its volumes has about a hundred."""
 MAX_LEVELS: Final = 64
 """Levels that are compared field by field. Deeper values are compared as a whole."""
+MAX_COMPARED: Final = 10_000
+"""Members and elements of both objects that are compared one by one, some 50 ms. A Pod with a sidecar has a
+few hundred. What is left is compared as a whole."""
 MAX_SHOWN: Final = 80
 """Characters of a value in a line."""
 
@@ -68,6 +71,9 @@ class Element(NamedTuple):
 
 ORDER: Final = Element("order", has_key=True)
 """The last step of a path to the order of a list."""
+
+WHOLE: Final = Element("as a whole", has_key=True)
+"""The last step of a path to a value that is too large, or too deep, to be compared field by field."""
 
 Path: TypeAlias = "tuple[str | Element, ...]"
 
@@ -122,10 +128,11 @@ def value_text(value: object) -> str:
 def field_changes(before: object, after: object) -> list[FieldChange]:
     """Return what differs between two objects, at most ``MAX_CHANGES``, in the order of the names of fields.
 
-    The work is that of reading both a few times. Parts that both share in memory are not read.
+    The work is that of reading both a few times, also of hostile ones. Parts that both share in memory are
+    not read.
     """
     found: list[FieldChange] = []
-    for change in _compared((), before, after):
+    for change in _Comparison().changes((), before, after):
         found.append(change)
         if len(found) >= MAX_CHANGES:
             break
@@ -135,8 +142,8 @@ def field_changes(before: object, after: object) -> list[FieldChange]:
 def _joined(path: Path, element: str) -> str:
     text = ""
     for step in path:
-        if step == ORDER:
-            text += " (order)"
+        if isinstance(step, Element) and step in (ORDER, WHOLE):
+            text += f" ({step.key})"
         elif isinstance(step, Element):
             text += element.format(printable(step.key, MAX_SHOWN)) if step.has_key else "[*]"
         elif step.replace("_", "a").replace("-", "a").isalnum():
@@ -146,26 +153,78 @@ def _joined(path: Path, element: str) -> str:
     return text or "the whole object"
 
 
-def _compared(path: Path, before: Any, after: Any) -> Iterator[FieldChange]:  # noqa: ANN401 - any JSON
+class _Comparison:
+    """One comparison, with a bound of its work."""
+
+    def __init__(self) -> None:
+        self._left = MAX_COMPARED
+
+    def changes(self, path: Path, before: Any, after: Any) -> Iterator[FieldChange]:  # noqa: ANN401 - any JSON
+        """Yield what differs at *path*."""
+        kind = type(before)
+        if before is after:
+            return
+        if kind is type(after) and (kind is dict or kind is list):
+            self._left -= len(before) + len(after)
+            if len(path) >= MAX_LEVELS or self._left < 0:
+                if not same(before, after):
+                    yield FieldChange((*path, WHOLE), before, after)
+            elif kind is dict:
+                for name in _differing(before, after):
+                    place = (*path, name)
+                    yield from self.changes(place, before.get(name, ABSENT), after.get(name, ABSENT))
+            else:
+                yield from self._of_lists(path, before, after)
+        elif _is_whole(before) and _is_whole(after):
+            is_nothing = _is_nothing(path, before), _is_nothing(path, after)
+            if not all(is_nothing) and (any(is_nothing) or not _are_equal(path, before, after)):
+                yield FieldChange(
+                    path, ABSENT if is_nothing[0] else before, ABSENT if is_nothing[1] else after
+                )
+        else:
+            for leaf, value in _leaves(path, before):
+                yield FieldChange(leaf, value, ABSENT)
+            for leaf, value in _leaves(path, after):
+                yield FieldChange(leaf, ABSENT, value)
+
+    def _of_lists(self, path: Path, before: list[Any], after: list[Any]) -> Iterator[FieldChange]:
+        keyed = _keyed(path, before, after)
+        if keyed is not None:
+            old, new = keyed
+            for key in dict.fromkeys((*old, *new)):
+                place = (*path, Element(key, has_key=True))
+                yield from self.changes(place, old.get(key, ABSENT), new.get(key, ABSENT))
+            if path and path[-1] == _IN_ORDER:
+                kept = [key for key in old if key in new], [key for key in new if key in old]
+                if kept[0] != kept[1]:
+                    yield FieldChange((*path, ORDER), *kept)
+            return
+        olds, news = _contents(before), _contents(after)
+        gone, come = Counter(olds) - Counter(news), Counter(news) - Counter(olds)
+        items = dict(zip((*olds, *news), (*before, *after), strict=True))
+        for content in gone.elements():
+            yield FieldChange((*path, Element(content, has_key=False)), items[content], ABSENT)
+        for content in come.elements():
+            yield FieldChange((*path, Element(content, has_key=False)), ABSENT, items[content])
+        if not gone and not come and olds != news:
+            yield FieldChange((*path, ORDER), before, after)
+
+
+def _differing(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """Return the names of members that may differ, sorted."""
+    found = [name for name, value in before.items() if name not in after or not _is_same(value, after[name])]
+    found += [name for name in after if name not in before]
+    return sorted(found)
+
+
+def _is_same(before: object, after: object) -> bool:
     if before is after:
-        return
-    if len(path) >= MAX_LEVELS:
-        if before is ABSENT or after is ABSENT or not same(before, after):
-            yield FieldChange(path, before, after)
-    elif type(before) is dict and type(after) is dict:
-        for name in sorted(before.keys() | after.keys()):
-            yield from _compared((*path, name), before.get(name, ABSENT), after.get(name, ABSENT))
-    elif type(before) is list and type(after) is list:
-        yield from _compared_lists(path, before, after)
-    elif _is_whole(before) and _is_whole(after):
-        is_nothing = _is_nothing(path, before), _is_nothing(path, after)
-        if not all(is_nothing) and (any(is_nothing) or not _are_equal(path, before, after)):
-            yield FieldChange(path, ABSENT if is_nothing[0] else before, ABSENT if is_nothing[1] else after)
-    else:
-        for leaf, value in _leaves(path, before):
-            yield FieldChange(leaf, value, ABSENT)
-        for leaf, value in _leaves(path, after):
-            yield FieldChange(leaf, ABSENT, value)
+        return True
+    kind = type(before)
+    if kind is not type(after) or before != after:
+        return False
+    # Containers are equal to Python also where 1 became true.
+    return kind is str or same(before, after)
 
 
 def _is_whole(value: object) -> bool:
@@ -195,9 +254,11 @@ def _are_equal(path: Path, before: object, after: object) -> bool:
 
 def _leaves(path: Path, value: Any) -> Iterator[tuple[Path, object]]:  # noqa: ANN401 - any JSON
     """Yield the fields in *value* with their paths."""
-    if _is_whole(value) or len(path) >= MAX_LEVELS:
+    if _is_whole(value):
         if not _is_nothing(path, value):
             yield path, value
+    elif len(path) >= MAX_LEVELS or len(value) > MAX_COMPARED:
+        yield (*path, WHOLE), value
     elif isinstance(value, dict):
         for name in sorted(value):
             yield from _leaves((*path, name), value[name])
@@ -210,29 +271,6 @@ def _leaves(path: Path, value: Any) -> Iterator[tuple[Path, object]]:  # noqa: A
             (by_key,) = keyed
             for key, item in by_key.items():
                 yield from _leaves((*path, Element(key, has_key=True)), item)
-
-
-def _compared_lists(path: Path, before: list[Any], after: list[Any]) -> Iterator[FieldChange]:
-    keyed = _keyed(path, before, after)
-    if keyed is not None:
-        old, new = keyed
-        for key in dict.fromkeys((*old, *new)):
-            place = (*path, Element(key, has_key=True))
-            yield from _compared(place, old.get(key, ABSENT), new.get(key, ABSENT))
-        if path and path[-1] == _IN_ORDER:
-            kept = [key for key in old if key in new], [key for key in new if key in old]
-            if kept[0] != kept[1]:
-                yield FieldChange((*path, ORDER), *kept)
-        return
-    olds, news = _contents(before), _contents(after)
-    gone, come = Counter(olds) - Counter(news), Counter(news) - Counter(olds)
-    items = dict(zip((*olds, *news), (*before, *after), strict=True))
-    for content in gone.elements():
-        yield FieldChange((*path, Element(content, has_key=False)), items[content], ABSENT)
-    for content in come.elements():
-        yield FieldChange((*path, Element(content, has_key=False)), ABSENT, items[content])
-    if not gone and not come and olds != news:
-        yield FieldChange((*path, ORDER), before, after)
 
 
 def _contents(items: Sequence[object]) -> list[str]:
