@@ -15,6 +15,7 @@ from gateway.server.kubernetes.namespaces import namespace_of
 from gateway.tools.audit.findings import findings_of
 from gateway.tools.audit.keys import Keys
 from gateway.tools.audit.scan import AuditCase, Scan
+from gateway.tools.audit.writers import Writers
 from gateway.tools.replay.cases import Found
 from gateway.tools.replay.cluster import listed_items
 from gateway.tools.replay.run import Replay, Side, left_out_webhooks
@@ -41,6 +42,8 @@ class Options:
     owner_label: str = ""
     max_age_s: float = 86_400.0
     """How long a verdict holds that may depend on more than its key."""
+    kubernetes: int | None = None
+    """The minor version of Kubernetes for which it looks for clients that write in a removed version."""
 
 
 @dataclass
@@ -63,6 +66,8 @@ class Pass:
     """Of the Pods of each controller and template, the uid of the first, and their number."""
     read: list[str] = field(default_factory=list)
     """The resources that were read as a whole."""
+    writers: Writers = field(default_factory=Writers)
+    """Who has written objects in a version that is removed."""
     stopped: str = ""
     """Why it ended early. Empty if it did not."""
 

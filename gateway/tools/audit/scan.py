@@ -122,6 +122,8 @@ class Scan:
         namespace = self._namespaces.get(name)
         labels = {} if namespace is None else namespace.labels
         whole = kind.whole(item)
+        if self._options.kubernetes is not None:
+            this.writers.add(whole, self._options.kubernetes)
         subject = subject_of(kind, whole, "object", self._options.owner_label, labels)
         same = same_pods(kind, item)
         if same in this.alike:

@@ -14,7 +14,7 @@ import orjson
 from gateway.base import logs
 from gateway.base.errors import ClusterError, ConfigError, GatewayError
 from gateway.server.kubernetes import select_cluster as cluster
-from gateway.tools.cli.arguments import add_config
+from gateway.tools.cli.arguments import add_config, add_kubernetes
 
 if TYPE_CHECKING:
     import argparse
@@ -92,6 +92,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=0.0,
         help="use at most so much of a CPU, such as 0.5, without the workers (default: no limit)",
     )
+    add_kubernetes(parser, "also say what it changes, and who writes objects in versions that it removes")
     add("--exit-zero", action="store_true", help="exit with 0 although something is denied")
     add("--json", action="store_true", help="print the summary as JSON")
     parser.set_defaults(run=lambda parsed, _: run(parsed, parser.error))
@@ -134,7 +135,9 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
 
     if parsed.json and parsed.jsonl == "-":
         refuse("--json excludes --jsonl -")
-    options = Options(parsed.kinds, parsed.include_secrets, parsed.owner_label, parsed.max_age)
+    options = Options(
+        parsed.kinds, parsed.include_secrets, parsed.owner_label, parsed.max_age, parsed.kubernetes
+    )
     try:
         config = load(parsed.config)
         target = cluster.select(config.gateway.kubernetes, parsed.kubeconfig, parsed.context)
@@ -193,12 +196,16 @@ async def _audit(
                 digest = gateway.digest
         finally:
             await access.close()
-    about = {
+    about: dict[str, Any] = {
         "configuration": " ".join(map(str, parsed.config)),
         "digest": digest,
         "ownerLabel": options.owner_label,
         "webhooksLeftOut": [f"{phase} {name}/{webhook}" for phase, name, webhook in left],
     }
+    if parsed.kubernetes is not None:
+        from gateway.tools.audit.writers import forecast
+
+        about["forecast"] = forecast(gateway.config, this, parsed.kubernetes)
     return document(store, this, about)
 
 
@@ -217,6 +224,7 @@ def _write(parsed: argparse.Namespace, store: Store) -> None:
 def _print(report: dict[str, Any], parsed: argparse.Namespace) -> int:
     """Print *report*, and return the exit status."""
     from gateway.base.text import printable_json
+    from gateway.tools.audit import writers
     from gateway.tools.audit.report import as_text
 
     if parsed.json:
@@ -224,8 +232,11 @@ def _print(report: dict[str, Any], parsed: argparse.Namespace) -> int:
         logs.print_text(printable_json(text) + "\n")
     elif parsed.jsonl != "-":
         logs.print_output(*as_text(report))
+        if "forecast" in report:
+            logs.print_output(*writers.as_text(report["forecast"]))
     if report["stopped"]:
         logs.print_error(f"admission-gateway: {report['stopped']}")
-    if (report["denied"] or report["refusedAtRestart"]) and not parsed.exit_zero:
+    stops = any(one["level"] == "error" for one in report.get("forecast", {}).get("findings", ()))
+    if (report["denied"] or report["refusedAtRestart"] or stops) and not parsed.exit_zero:
         return DENIED
     return 0 if report["complete"] and not report["failed"] else INCOMPLETE

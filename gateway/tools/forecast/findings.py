@@ -21,7 +21,7 @@ from gateway.pure.core.rules import NEVER_SENT_RESOURCES
 from gateway.pure.core.webhook import PolicyRef
 from gateway.pure.workloads.defaults import kind_of
 from gateway.tools.forecast.fields import NEWEST, OLDEST, unknown_fields
-from gateway.tools.forecast.kinds import lifecycles, resources
+from gateway.tools.forecast.kinds import lifecycles, removed, resources
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -39,6 +39,7 @@ _QUANTITIES_FROM: Final = 37
 """The minor version from which ``add`` and ``sub`` do not change their operand."""
 _IN_DOCUMENTS: Final = frozenset({"ValidatingAdmissionPolicy", "MutatingAdmissionPolicy"})
 """The policies whose expressions API servers compile, too."""
+_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _MAX_RULES: Final = 100
 """Of one webhook that are told."""
 _MAX_TEXT_CHARS: Final = 500
@@ -60,6 +61,21 @@ class Finding(NamedTuple):
     def document(self) -> dict[str, str]:
         """Return it as JSON."""
         return {"level": self.level, "where": self.where, "message": self.message}
+
+
+class Writer(NamedTuple):
+    """A client, or a file, that has a version which is removed."""
+
+    name: str
+    api_version: str
+    kind: str
+
+    @property
+    def message(self) -> str:
+        """What it did, and what to do."""
+        return (
+            f"{shown(self.name)} has written it as {self.api_version}, which is removed; upgrade that client"
+        )
 
 
 def minor_of(text: str) -> int:
@@ -113,9 +129,8 @@ def of_object(where: str, found: Json, kubernetes: int) -> Iterator[Finding]:
     for path, reason in unknown_fields(found, kubernetes):
         message = f"{shown(path)}: {reason}; the API server drops it, or refuses it with strict validation"
         yield Finding("warning", about, message)
-    for manager, version in sorted(_clients(found, kubernetes)):
-        message = f"{shown(manager)} has written it as {version}, which is removed; upgrade that client"
-        yield Finding("warning", about, message)
+    for one in sorted(set(writers(found, kubernetes))):
+        yield Finding("warning", about, one.message)
 
 
 def _named(found: Json) -> str:
@@ -135,23 +150,34 @@ def _of_lifecycle(where: str, known: Lifecycle, kubernetes: int) -> Iterator[Fin
     elif (known.introduced or 0) > kubernetes:
         yield Finding("error", where, f"1.{kubernetes} does not have {name}, which 1.{known.introduced} adds")
     elif known.deprecated is not None and known.deprecated <= kubernetes:
-        removed = f", and 1.{known.removed} removes it" if known.removed else ""
-        message = f"{name} is deprecated since 1.{known.deprecated}{removed}{known.instead(kubernetes)}"
+        end = f", and 1.{known.removed} removes it" if known.removed else ""
+        message = f"{name} is deprecated since 1.{known.deprecated}{end}{known.instead(kubernetes)}"
         yield Finding("warning", where, message)
 
 
-def _clients(found: Json, kubernetes: int) -> set[tuple[str, str]]:
-    """Return who has written *found* in a version that is removed, and the version."""
-    metadata, kind = found.get("metadata"), kind_of(found).kind
-    managed = metadata.get("managedFields") if isinstance(metadata, dict) else None
-    written: set[tuple[str, str]] = set()
+def writers(found: Json, kubernetes: int) -> Iterator[Writer]:
+    """Yield who has written *found*, an object of a cluster, in a version that is removed."""
+    group, _, kind = kind_of(found)
+    if not group:
+        return  # The core group has one version.
+    gone = removed(group, kind, kubernetes)
+    metadata = found.get("metadata")
+    if not gone or not isinstance(metadata, dict):
+        return
+    managed, annotations = metadata.get("managedFields"), metadata.get("annotations")
     for each in managed if isinstance(managed, list) else ():
         match each:
-            case {"manager": str(manager), "apiVersion": str(version)}:
-                known = lifecycles().get((version, kind))
-                if known and version != found.get("apiVersion") and not known.is_served(kubernetes):
-                    written.add((manager, version))
-    return written
+            case {"manager": str(manager), "apiVersion": str(version)} if version in gone:
+                yield Writer(manager, version, kind)
+    applied = annotations.get(_APPLIED) if isinstance(annotations, dict) else None
+    if isinstance(applied, str) and any(version in applied for version in gone):
+        try:
+            document = orjson.loads(applied)
+        except ValueError:
+            return
+        match document:
+            case {"apiVersion": str(version)} if version in gone:
+                yield Writer("a file of kubectl apply", version, kind)
 
 
 def _of_rules(webhook: Webhook, kubernetes: int) -> Iterator[Finding]:

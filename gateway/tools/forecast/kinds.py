@@ -68,6 +68,16 @@ def lifecycles() -> Mapping[tuple[str, str], Lifecycle]:
 
 
 @cache
+def removed(group: str, kind: str, minor: int) -> frozenset[str]:
+    """Return each apiVersion of *kind* of *group* that Kubernetes 1.*minor* does not serve any more."""
+    return frozenset(
+        one.api_version
+        for one in lifecycles().values()
+        if (one.group, one.kind) == (group, kind) and one.removed is not None and one.removed <= minor
+    )
+
+
+@cache
 def resources(group: str, version: str) -> Mapping[str, Lifecycle]:
     """Return the kinds of *group* and *version* by the name of their resource."""
     names = {one.kind: name for name, one in RESOURCES.get(group, {}).items()}

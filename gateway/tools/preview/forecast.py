@@ -75,7 +75,7 @@ class Forecast:
     def _different(self, one: Previewed, other: Previewed) -> Iterator[Finding]:
         for before, after in zip(one.objects, other.objects, strict=False):
             texts = [sorted({each.message for each in of.findings}) for of in (before, after)]
-            if before.result != after.result or texts[0] != texts[1] or before.final != after.final:
+            if before.result != after.result or texts[0] != texts[1] or before.changes != after.changes:
                 said = f"{before.result}, and {after.result} in 1.{self.kubernetes}"
                 changed = "" if before.result != after.result else ", with other messages or changes"
                 why = "".join(f"; {text}" for text in texts[1] if text not in texts[0])

@@ -133,6 +133,7 @@ class Preview:
     ) -> None:
         """*now* is the time of all reviews, in seconds since 1970; *namespace* looks up a namespace."""
         self._gateway = gateway
+        self._minor = gateway.config.gateway.kubernetes_minor
         self._options = options
         self._now = now
         self._namespace = namespace
@@ -203,7 +204,7 @@ class Preview:
         stored: Any = run.final_object
         if not self._options.expands or reviewed.stopped or not isinstance(stored, dict):
             return
-        for one in direct(created_by(stored, name.namespace), stored):
+        for one in direct(created_by(stored, name.namespace, self._minor), stored):
             if len(previewed.objects) > MAX_CREATED:
                 return
             origin = subject.origin.created(stored, str(one.object.get("kind")), one.template)
@@ -222,7 +223,7 @@ class Preview:
         Raises:
             MalformedReview: it is no complete object.
         """
-        found = _as_decoded(subject.found)
+        found = _as_decoded(subject.found, self._minor)
         api_version, kind = found.get("apiVersion"), found.get("kind")
         group = api_version.rpartition("/")[0] if isinstance(api_version, str) else ""
         metadata = found.get("metadata")
@@ -253,7 +254,7 @@ class Preview:
             # The API server sets defaults again in what webhooks changed, and calls its own plug-ins again.
             final = run.final_object
             if final is not None and run.answers[0].evaluation.has_changed:
-                request = {**request, "object": _as_decoded(final)}
+                request = {**request, "object": _as_decoded(final, self._minor)}
             after = await self._gateway.dry_run(review_of(request), [validate], **context)
             run = replace(
                 run,
@@ -279,9 +280,9 @@ class Preview:
         }
 
 
-def _as_decoded(found: Json) -> Json:
-    """Return *found* as webhooks get it: with defaults, and what the API server's own plug-ins add."""
-    found = with_defaults(found)
+def _as_decoded(found: Json, minor: int) -> Json:
+    """Return *found* as webhooks of Kubernetes 1.*minor* get it: with what the API server adds before."""
+    found = with_defaults(found, minor)
     return before_webhooks(found) if (found.get("apiVersion"), found.get("kind")) == ("v1", "Pod") else found
 
 
