@@ -20,6 +20,7 @@ from admission_gateway_worker.text import printable
 from gateway.base.errors import MalformedReview
 from gateway.pure.core.conflicts import is_secret
 from gateway.pure.core.field_changes import field_changes
+from gateway.pure.core.matching import Selection
 from gateway.pure.core.namespace import Namespace
 from gateway.pure.core.stages import changed_payloads, conflicts_of
 from gateway.pure.core.verdict import Allowed, Denied, Failed
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from gateway.pure.core.answer import Answer
     from gateway.pure.core.conflicts import Conflict
     from gateway.pure.core.field_changes import FieldChange
-    from gateway.pure.core.matching import Selection
     from gateway.pure.core.policy import Params
     from gateway.pure.core.review import Json
     from gateway.pure.core.webhook import Webhook
@@ -89,7 +89,8 @@ async def changed_again(
 
     Each that changed the object is called on its own result, and then all on the final object. With
     *as_update*, all are also called at an UPDATE of the final object to itself, if *run* was a CREATE. The
-    other arguments are those of *run*, by default with its namespace. A webhook is named once.
+    other arguments are those of *run*, by default with its namespace. A webhook is named once. One with side
+    effects is called again in dry runs only.
 
     Raises:
         ReviewError: a result nests too deeply to be sent again.
@@ -119,14 +120,20 @@ async def changed_again(
     found = _Found(
         {one.invocation.webhook for one in evaluation.outcomes if isinstance(one.verdict, Allowed)}
     )
+    selection = first.selection
+    if not evaluation.request.dry_run and any(one.side_effects != "None" for one in selection.webhooks):
+        kept = [one for one in selection.webhooks if one.side_effects == "None"]
+        selection = Selection("mutate", kept, selection.exceptions)
     for webhook, result in list(results.items())[:MAX_AGAIN]:
-        answer = await answer_to(dry_runs.only(webhook, first.selection), "alone", result)
+        if webhook not in selection.webhooks:
+            continue
+        answer = await answer_to(dry_runs.only(webhook, selection), "alone", result)
         found.note(answer, "alone", result)
     passes: tuple[Pass, ...] = ("together", "update")
     for on in passes[: 2 if as_update and evaluation.request.operation == "CREATE" else 1]:
         if first.decision.allowed:
             result = evaluation.final_object
-            found.note(await answer_to(first.selection, on, result), on, result)
+            found.note(await answer_to(selection, on, result), on, result)
     return tuple(found.by_webhook.values())
 
 

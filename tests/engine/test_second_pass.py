@@ -31,18 +31,24 @@ def lines(start_worker: StartWorker, tmp_path: Path) -> Any:
     """Return a function: the lines of findings and of conflicts for webhooks with scripts."""
     target = start_worker().target
 
-    async def run(file: Path, found: dict[str, Any], *, as_update: bool) -> tuple[list[str], list[str]]:
+    async def run(
+        file: Path, found: dict[str, Any], *, as_update: bool, is_dry_run: bool
+    ) -> tuple[list[str], list[str]]:
+        options = RequestOptions(is_dry_run=is_dry_run)
         async with offline_gateway(load([file])) as gateway:
-            done = await gateway.review(review_of(request_for(found, RequestOptions())))
+            done = await gateway.review(review_of(request_for(found, options)))
             again = await changed_again(gateway.dry_run, done, as_update=as_update)
         return [one.line() for one in again], [one.line() for one in conflicts(done)]
 
     def of(
-        *scripts: dict[str, Any], found: dict[str, Any] = POD, as_update: bool = False
+        *scripts: dict[str, Any],
+        found: dict[str, Any] = POD,
+        as_update: bool = False,
+        is_dry_run: bool = True,
     ) -> tuple[list[str], list[str]]:
         file = tmp_path / "gateway.yaml"
         file.write_text(pool_document("p", target) + webhook_document("mutate", "m", "p", *scripts))
-        return asyncio.run(run(file, found, as_update=as_update))
+        return asyncio.run(run(file, found, as_update=as_update, is_dry_run=is_dry_run))
 
     return of
 
@@ -104,3 +110,10 @@ def test_no_value_of_a_secret_is_in_a_line(lines: Any) -> None:
         ["h0.m.test changes again on its own result: metadata.annotations.runs"],
         [],
     )
+
+
+def test_a_webhook_with_side_effects_is_called_again_in_dry_runs_only(lines: Any) -> None:
+    scripts = {"count": "runs", "webhook": {"sideEffects": "NoneOnDryRun"}}, {"label": "team"}
+    assert lines(*scripts, is_dry_run=False) == ([], [])
+    again, _ = lines(*scripts)
+    assert again == ['h0.m.test changes again on its own result: metadata.annotations.runs: "1" becomes "2"']
