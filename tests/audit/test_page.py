@@ -6,6 +6,7 @@ import re
 import shlex
 from typing import TYPE_CHECKING
 
+from gateway.tools.audit import metrics
 from gateway.tools.audit.report import TITLES
 from gateway.tools.audit.store import _COLUMNS
 from tests.audit.kit import deployment, owned, pod
@@ -21,7 +22,7 @@ COMMANDS = [
     shlex.split(line.partition("#")[0])
     for block in re.findall(r"^```sh\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     for line in block.splitlines()
-    if line.startswith("admission-gateway audit")
+    if line.startswith("admission-gateway audit") and "--continuous" not in line
 ]
 
 
@@ -58,3 +59,10 @@ def test_the_commands_of_the_page_run_and_the_first_prints_what_it_shows(
 def test_the_page_has_every_finding_and_every_member_of_a_line() -> None:
     for name in (*TITLES, *_COLUMNS):
         assert f"`{name}`" in PAGE, name
+
+
+def test_the_page_has_every_metric() -> None:
+    names = {name for name, _ in metrics._SINGLE.values()} | {"findings"}
+    shown = re.findall(r"^\| (`(?:admission_gateway_audit|…)_.*?) \|", PAGE, re.MULTILINE)
+    found = {name for cell in shown for name in re.findall(r"`(?:admission_gateway_audit|…)_(\w+)`", cell)}
+    assert found == names

@@ -100,6 +100,7 @@ class Audit:
             ClusterError: the cluster cannot be reached.
         """
         this = Pass(now)
+        self._store.begin()
         version = str((await self._api.get("/version")).get("gitVersion") or "")
         keys = Keys(self._gateway, now, version)
         namespaces = await self._namespaces(this)

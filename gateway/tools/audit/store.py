@@ -87,8 +87,8 @@ class Store:
             # A state that is lost is made again.
             self._db.execute("PRAGMA synchronous = OFF")
             self._prepare()
-            self._db.execute("BEGIN IMMEDIATE")
-            (self.number,) = self._db.execute("SELECT COALESCE(MAX(number), 0) + 1 FROM passes").fetchone()
+            self.number = 0
+            """That of the pass. 0 before the first :meth:`begin`."""
         except sqlite3.Error as error:
             raise GatewayError(f"{file}: cannot be used as a state: {error}") from None
 
@@ -101,6 +101,12 @@ class Store:
             )
         self._db.executescript(_TABLES)
         self._db.execute(f"PRAGMA user_version = {SCHEMA}")
+
+    def begin(self) -> None:
+        """Begin a pass. A pass that was not finished has had its own number."""
+        (self.number,) = self._db.execute("SELECT COALESCE(MAX(number), 0) + 1 FROM passes").fetchone()
+        self._change("DELETE FROM passes", ())
+        self._change("INSERT INTO passes VALUES (?, NULL)", (self.number,))
 
     def close(self) -> None:
         """Write what is not written yet, and close the file."""
@@ -153,9 +159,9 @@ class Store:
             gone = "SELECT uid, part FROM verdicts WHERE resource = ? AND pass != ?"
             self._change(f"DELETE FROM findings WHERE (uid, part) IN ({gone})", (resource, self.number))  # noqa: S608
             self._change("DELETE FROM verdicts WHERE resource = ? AND pass != ?", (resource, self.number))
-        self._change("DELETE FROM passes", ())
-        self._change("INSERT INTO passes VALUES (?, ?)", (self.number, at))
-        self._db.execute("COMMIT")
+        self._change("UPDATE passes SET at = ?", (at,))
+        if self._db.in_transaction:
+            self._db.execute("COMMIT")
 
     def _change(self, statement: str, values: Sequence[object]) -> None:
         if not self._db.in_transaction:

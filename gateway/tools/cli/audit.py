@@ -6,6 +6,8 @@ and not all objects were read or have a verdict.
 
 from __future__ import annotations
 
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,9 +22,6 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
-    from gateway.config.kinds.kubernetes_settings import KubernetesSettings
-    from gateway.config.merge.model import Config
-    from gateway.tools.audit.run import Options
     from gateway.tools.audit.store import Store
 
 DENIED: Final = 1
@@ -30,6 +29,12 @@ WRONG: Final = 2
 INCOMPLETE: Final = 3
 _REQUESTS_PER_SECOND: Final = 10.0
 _MAX_RATE: Final = 10_000.0
+_MAX_PORT: Final = 65_535
+_INTERVAL_S: Final = 600.0
+_FIRST_PAUSE_S: Final = 1.0
+_LINES_OF_A_PASS: Final = 2
+_LEAST_PAUSE_S: Final = 1.0
+"""Between two passes, however long they take."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -93,6 +98,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="use at most so much of a CPU, such as 0.5, without the workers (default: no limit)",
     )
     add_kubernetes(parser, "also say what it changes, and who writes objects in versions that it removes")
+    add("--metrics-file", metavar="FILE", type=Path, help="write the numbers as metrics of Prometheus")
+    add("--continuous", action="store_true", help="go on with passes until SIGTERM")
+    add(
+        "--interval",
+        metavar="DURATION",
+        type=_duration,
+        help="with --continuous: from the begin of a pass to that of the next one (default: 10m)",
+    )
+    add(
+        "--metrics-listen",
+        metavar="HOST:PORT",
+        type=_address,
+        help="with --continuous: serve the numbers as metrics at /metrics",
+    )
     add("--exit-zero", action="store_true", help="exit with 0 although something is denied")
     add("--json", action="store_true", help="print the summary as JSON")
     parser.set_defaults(run=lambda parsed, _: run(parsed, parser.error))
@@ -114,6 +133,15 @@ def _rate(text: str) -> float:
     return found
 
 
+def _address(text: str) -> tuple[str, int]:
+    import argparse
+
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > _MAX_PORT:
+        raise argparse.ArgumentTypeError(f"found {text[:60]}, expected HOST:PORT")
+    return host.strip("[]"), int(port)
+
+
 def _duration(text: str) -> float:
     import argparse
 
@@ -127,28 +155,28 @@ def _duration(text: str) -> float:
 
 def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
     """Print the summary, and return the exit status. *refuse* exits with an error."""
+    import sqlite3
+
     import uvloop
 
-    from gateway.config.merge.load import load
-    from gateway.tools.audit.run import Options
     from gateway.tools.audit.store import Store
 
-    if parsed.json and parsed.jsonl == "-":
-        refuse("--json excludes --jsonl -")
-    options = Options(
-        parsed.kinds, parsed.include_secrets, parsed.owner_label, parsed.max_age, parsed.kubernetes
-    )
+    _check(parsed, refuse)
     try:
-        config = load(parsed.config)
-        target = cluster.select(config.gateway.kubernetes, parsed.kubeconfig, parsed.context)
         store = Store(parsed.state)
         try:
-            report = uvloop.run(_audit(parsed, config, target, store, options))
-            _write(parsed, store)
+            if parsed.continuous:
+                uvloop.run(_continuously(parsed, store))
+                return 0
+            report = uvloop.run(_audit(parsed, store))
+            _write(parsed, store, report)
         finally:
             store.close()
     except ConfigError as error:
         logs.print_error(*error.problems)
+        return WRONG
+    except sqlite3.Error as error:
+        logs.print_error(f"admission-gateway: {parsed.state or 'the temporary state'}: {error}")
         return WRONG
     except (GatewayError, OSError) as error:
         logs.print_error(f"admission-gateway: {error}")
@@ -156,24 +184,94 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
     return _print(report, parsed)
 
 
-async def _audit(
-    parsed: argparse.Namespace, config: Config, target: KubernetesSettings, store: Store, options: Options
-) -> dict[str, Any]:
-    """Make one pass, and return the JSON of its report."""
+def _check(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> None:
+    """Call *refuse*, which exits with an error, if options of *parsed* exclude each other."""
+    if parsed.json and parsed.jsonl == "-":
+        refuse("--json excludes --jsonl -")
+    if not parsed.continuous and (parsed.metrics_listen or parsed.interval is not None):
+        refuse("--interval and --metrics-listen need --continuous")
+
+
+async def _continuously(parsed: argparse.Namespace, store: Store) -> None:
+    """Make passes until SIGTERM or SIGINT. One that fails is repeated, and its error is printed.
+
+    Raises:
+        OSError: the port of the metrics cannot be listened on.
+    """
+    import asyncio
+    import signal
+    import sqlite3
+    import time
+    from contextlib import ExitStack
+
+    from gateway.tools.audit import metrics
+
+    ended = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    interval_s = _INTERVAL_S if parsed.interval is None else parsed.interval
+    failures = 0
+    with ExitStack() as stack:
+        port: metrics.MetricsPort | None = None
+        if parsed.metrics_listen is not None:
+            port = stack.enter_context(metrics.served(*parsed.metrics_listen))
+            logs.print_error(f"metrics on port {port.port}")
+        while not ended.is_set():
+            began = time.monotonic()
+            making = asyncio.create_task(_audit(parsed, store))
+            ending = asyncio.create_task(ended.wait())
+            await asyncio.wait((making, ending), return_when=asyncio.FIRST_COMPLETED)
+            ending.cancel()
+            if not making.done():
+                making.cancel()
+                await asyncio.gather(making, return_exceptions=True)
+                return
+            try:
+                report = making.result()
+                _write(parsed, store, report)
+                _print(report, parsed)
+                if port is not None:
+                    port.content = metrics.exposition(report)
+                failures, wait_s = 0, began + interval_s - time.monotonic()
+            except ConfigError as error:
+                logs.print_error(*error.problems)
+                failures, wait_s = failures + 1, interval_s
+            except (GatewayError, OSError, sqlite3.Error) as error:
+                logs.print_error(f"admission-gateway: {error}")
+                failures += 1
+                wait_s = min(_FIRST_PAUSE_S * 2.0 ** min(failures, 20), interval_s)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(wait_s, _LEAST_PAUSE_S)):
+                    await ended.wait()
+
+
+async def _audit(parsed: argparse.Namespace, store: Store) -> dict[str, Any]:
+    """Make one pass with the configuration as it is now, and return the JSON of its report.
+
+    Raises:
+        ConfigError: the configuration cannot be used.
+        GatewayError: the cluster, or the state, cannot be used.
+    """
     import time
 
     from gateway.base.progress import Progress
     from gateway.config.kinds.report_settings import ReportSettings
+    from gateway.config.merge.load import load
     from gateway.server.kubernetes.access import ClusterAccess
     from gateway.tools.audit.pace import Pace
     from gateway.tools.audit.report import document
     from gateway.tools.audit.reports import AuditReports
-    from gateway.tools.audit.run import Audit
+    from gateway.tools.audit.run import Audit, Options
     from gateway.tools.cli.replay_sources import with_cluster
     from gateway.tools.offline.gateway import offline_gateway
     from gateway.tools.replay.run import left_out_webhooks
 
     shown = 0
+    config = load(parsed.config)
+    target = cluster.select(config.gateway.kubernetes, parsed.kubeconfig, parsed.context)
+    options = Options(
+        parsed.kinds, parsed.include_secrets, parsed.owner_label, parsed.max_age, parsed.kubernetes
+    )
     access = ClusterAccess(target)
     pace = Pace(parsed.requests_per_second, parsed.objects_per_second, parsed.max_cpu)
     with Progress("percent of the objects", 100) as progress:
@@ -206,19 +304,25 @@ async def _audit(
         from gateway.tools.audit.writers import forecast
 
         about["forecast"] = forecast(gateway.config, this, parsed.kubernetes)
-    return document(store, this, about)
+    return document(store, this, {**about, "began": now, "seconds": round(time.time() - now, 3)})
 
 
-def _write(parsed: argparse.Namespace, store: Store) -> None:
+def _write(parsed: argparse.Namespace, store: Store, report: dict[str, Any]) -> None:
     """Write all findings into the files that *parsed* names."""
     if parsed.jsonl == "-":
         for one in store.results():
             logs.print_text(orjson.dumps(one).decode() + "\n")
     elif parsed.jsonl is not None:
-        with Path(parsed.jsonl).open("wb") as file:
+        from gateway.tools.audit.files import replaced
+
+        with replaced(Path(parsed.jsonl)) as file:
             file.writelines(orjson.dumps(one) + b"\n" for one in store.results())
     if parsed.sqlite is not None:
         store.export(parsed.sqlite)
+    if parsed.metrics_file is not None:
+        from gateway.tools.audit import metrics
+
+        metrics.write(report, parsed.metrics_file)
 
 
 def _print(report: dict[str, Any], parsed: argparse.Namespace) -> int:
@@ -227,12 +331,14 @@ def _print(report: dict[str, Any], parsed: argparse.Namespace) -> int:
     from gateway.tools.audit import writers
     from gateway.tools.audit.report import as_text
 
-    if parsed.json:
+    if parsed.json and parsed.continuous:
+        logs.print_text(orjson.dumps(report).decode() + "\n")
+    elif parsed.json:
         text = orjson.dumps(report, option=orjson.OPT_INDENT_2).decode()
         logs.print_text(printable_json(text) + "\n")
     elif parsed.jsonl != "-":
-        logs.print_output(*as_text(report))
-        if "forecast" in report:
+        logs.print_output(*islice(as_text(report), _LINES_OF_A_PASS if parsed.continuous else None))
+        if "forecast" in report and not parsed.continuous:
             logs.print_output(*writers.as_text(report["forecast"]))
     if report["stopped"]:
         logs.print_error(f"admission-gateway: {report['stopped']}")
