@@ -94,6 +94,42 @@ def test_defaults_are_the_api_servers(version: str) -> None:
     assert compared > _OBJECTS * 60
 
 
+def test_resources_of_pods_are_those_of_1_36() -> None:
+    """By the code of 1.37, which still has that of 1.36 behind a feature gate."""
+    kind = GroupVersionKind("", "v1", "Pod")
+    drawn = []
+    for index in range(300):
+        source = Random(f"resources {index}")
+        own = {name: _resources(source) for name in ("containers", "initContainers")}
+        spec = {**own, "resources": _resources(source)[0]["resources"]}
+        drawn.append({"apiVersion": "v1", "kind": kind.kind, "metadata": {"name": "shop"}, "spec": spec})
+    gates = "PodLevelResourcesFixDefaulting=false"
+    answers = _ask("1.37", [{"do": "default", "object": each, "gates": gates} for each in drawn])
+    for found, answer in zip(drawn, answers, strict=True):
+        differ = list(_differences(with_defaults(found, 36), answer["objects"][0], None))
+        assert not differ, f"{differ}\n{found}"
+
+
+def _resources(source: Random) -> list[dict[str, Any]]:
+    """Return containers with some resources."""
+    quantities = {
+        "cpu": ("1", "100m", "0.5", "1k", "100u"),
+        "memory": ("64Mi", "1.5Gi", "1e9", "1000"),
+        "hugepages-2Mi": ("2Mi", "4Mi"),
+        "example.com/gpu": ("1",),
+    }
+    made = []
+    for index in range(source.randint(1, 3)):
+        of: dict[str, dict[str, str]] = {}
+        for part in ("limits", "requests"):
+            names = [name for name in quantities if source.random() < 0.4]
+            if names:
+                of[part] = {name: source.choice(quantities[name]) for name in names}
+        restarts = {"restartPolicy": "Always"} if source.random() < 0.3 else {}
+        made.append({"name": f"c-{index}", "image": "shop:1", "resources": of, **restarts})
+    return made
+
+
 def _named(found: dict[str, Any], name: str) -> dict[str, Any]:
     """Return *found* as a stored object in the namespace ``shops``, without what only a cluster writes."""
     kept = {

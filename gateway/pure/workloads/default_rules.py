@@ -13,6 +13,8 @@ import base64
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+from gateway.pure.workloads import pod_resources
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -94,7 +96,7 @@ def _pod_spec(found: Json, _: int) -> None:
         found["serviceAccountName"] = found["serviceAccount"] = account
 
 
-def _pod(found: Json, _: int) -> None:
+def _pod(found: Json, minor: int) -> None:
     spec = part(found, "spec")
     grace = spec.get("terminationGracePeriodSeconds")
     if isinstance(grace, int) and grace < 0:
@@ -108,6 +110,8 @@ def _pod(found: Json, _: int) -> None:
             for port in parts(container, "ports"):
                 if not port.get("hostPort") and port.get("containerPort"):
                     port["hostPort"] = port["containerPort"]
+    if minor in pod_resources.VERSIONS and (resources := part(spec, "resources")):
+        pod_resources.fill(resources, parts(spec, "containers"), parts(spec, "initContainers"))
     status = part(found, "status")
     address, addresses = status.get("podIP"), parts(status, "podIPs")
     if address and (not addresses or addresses[0].get("ip") != address):

@@ -5,9 +5,10 @@ Source: k8s.io/apimachinery pkg/api/resource quantity.go (CanonicalizeBytes), am
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
-from admission_gateway_worker.quantity import MalformedQuantity, Quantity, parse
+from admission_gateway_worker.quantity import MalformedQuantity, Quantity, add, compare, parse
 
 _DECIMAL: Final = {-9: "n", -6: "u", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P", 18: "E"}
 _BINARY: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
@@ -32,6 +33,35 @@ def canonical(found: object, *, rounded: bool = False) -> object:
         sign = -1 if value.number < 0 else 1
         value = Quantity(sign * -(-abs(value.number) // step), _MILLI, is_decimal=value.is_decimal)
     return _written(value, text[-2:]) or found
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """A quantity with its notation."""
+
+    value: Quantity
+    suffix: str
+
+    @classmethod
+    def read(cls, found: object) -> Amount:
+        """Return the quantity *found*.
+
+        Raises:
+            MalformedQuantity: it is not a quantity.
+        """
+        if isinstance(found, bool) or not isinstance(found, str | int | float):
+            raise MalformedQuantity("it is neither a text nor a number")
+        text = str(found).strip()
+        return cls(parse(text), text[-2:])
+
+    def __add__(self, other: Amount) -> Amount:
+        return Amount(add(self.value, other.value), self.suffix if self.value.number else other.suffix)
+
+    def __gt__(self, other: Amount) -> bool:
+        return compare(self.value, other.value) > 0
+
+    def __str__(self) -> str:
+        return _written(self.value, self.suffix)
 
 
 def _written(value: Quantity, suffix: str) -> str:

@@ -98,6 +98,8 @@ type question struct {
 	Hash    string `json:"hash"`
 	Node    string `json:"node"`
 	Minutes int64  `json:"minutes"`
+	// Gates are feature gates of the question, such as Name=false.
+	Gates string `json:"gates"`
 }
 
 type answer struct {
@@ -131,6 +133,11 @@ func main() {
 }
 
 func reply(asked question) ([]json.RawMessage, error) {
+	if asked.Gates != "" {
+		if err := feature.DefaultMutableFeatureGate.Set(asked.Gates); err != nil {
+			return nil, err
+		}
+	}
 	internal, gvk, err := legacyscheme.Codecs.UniversalDecoder().Decode(asked.Object, nil, nil)
 	if err != nil {
 		return nil, err
