@@ -83,6 +83,17 @@ _TYPES: Final[dict[str, dict[str, Any]]] = {
     r".*\.(extraMetrics|extraGroups|.*[rR]elabelings|extraRules)": _OBJECTS,
     r"networkPolicy\..*Ports": {"items": _PORT},
     r"extraObjects": {"items": {"type": ["object", "string"]}},
+    r"watchdog\.mode": {"enum": ["Alert", "Exempt", "Ignore"]},
+    r"watchdog\.apiServer": {"pattern": r"^(.+:[0-9]+)?$"},
+    r"watchdog\.probe": {
+        "anyOf": [
+            {"maxProperties": 0},
+            {
+                "required": ["apiVersion", "kind", "metadata"],
+                "properties": {"metadata": {"required": ["name", "namespace"]}},
+            },
+        ]
+    },
     r"tls\.mode": {"enum": ["SelfManaged", "CertManager", "Secret"]},
     r"tls\.certManager\..*(duration|Duration|Before)": _DURATION,
     r"service\.type": {"enum": ["ClusterIP", "NodePort", "LoadBalancer"]},

@@ -93,7 +93,7 @@ def test_the_programs_accept_their_arguments(scenario: str) -> None:
             if container["name"] != "worker":
                 commands.add(build_parser().parse_args(container["args"]).command)
     expected = {"serve", "manifests"} if "gitops" in scenario else {"serve", "check", "manifests"}
-    assert commands == expected
+    assert commands - {"watchdog"} == expected
 
 
 @SCENARIO
@@ -191,6 +191,9 @@ REFUSED = {
     "workers.samples.image.repository=x": "because latest is not a version",
     "workers.a.image.repository=x,workers.a.image.tag=v1,pools.a.target=b:1": "have the same name",
     "flowSchema.priorityLevelName=": "flowSchema needs a level",
+    "watchdog.enabled=true,watchdog.mode=Ignore": "watchdog.probe has to be an object",
+    "watchdog.mode=Open": "value must be one of 'Alert', 'Exempt', 'Ignore'",
+    "watchdog.probe.kind=Pod": "missing properties",
 }
 
 
@@ -610,6 +613,26 @@ def test_rules_and_dashboard_are_those_of_the_project() -> None:
     assert rule[-1]["name"] == "own"
     dashboard = only("ConfigMap", f"{NAME}-dashboard", MONITORING)["data"]["admission-gateway.json"]
     assert json.loads(dashboard) == json.loads(DASHBOARD.read_text())
+
+
+def test_the_alerts_of_the_watchdog_are_rules_for_prometheus(tmp_path: Path) -> None:
+    name = f"{NAME}-watchdog"
+    rule = only("PrometheusRule", name, MONITORING)
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(rule["spec"]))
+    status, output = promtool("check", "rules", tmp_path / "rules.yaml")
+    assert status == 0, output
+    monitor, deployment = only("PodMonitor", name, MONITORING), only("Deployment", name, MONITORING)
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= labels.items()
+
+
+def test_a_namespace_of_the_watchdog_is_left_out_of_the_registration() -> None:
+    values = "--set=watchdog.enabled=true,watchdog.namespace=watch"
+    (job,) = (one for one in pods(values) if one["metadata"]["name"] == f"{NAME}-register")
+    assert "--exclude-namespace=watch" in job["spec"]["containers"][0]["args"]
+    roles = [one for one in objects(values) if one["metadata"]["name"] == f"{NAME}-watchdog"]
+    places = {one["kind"]: one["metadata"].get("namespace") for one in roles}
+    assert (places["Deployment"], places["ServiceAccount"]) == ("watch", "watch")
 
 
 def test_a_service_monitor_selects_the_service_with_its_port() -> None:

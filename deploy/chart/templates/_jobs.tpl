@@ -107,7 +107,11 @@ spec:
 - --config=/etc/admission-gateway
 - --service={{ .Release.Namespace }}/{{ include "ag.fullname" . }}{{ if ne $port 443 }}:{{ $port }}{{ end }}
 - --name={{ include "ag.registrationName" . }}
-{{- range .Values.registration.excludeNamespaces }}
+{{- $excluded := .Values.registration.excludeNamespaces | default list }}
+{{- if and .Values.watchdog.enabled .Values.watchdog.namespace (ne .Values.watchdog.namespace .Release.Namespace) }}
+{{- $excluded = append $excluded .Values.watchdog.namespace | uniq }}
+{{- end }}
+{{- range $excluded }}
 - --exclude-namespace={{ . }}
 {{- end }}
 {{- range .Values.registration.include }}

@@ -36,6 +36,11 @@
 {{- end -}}
 {{- end -}}
 {{- end -}}
+{{- with .Values.watchdog -}}
+{{- if and .enabled (ne .mode "Alert") (not .probe) -}}
+{{- fail (printf "watchdog.mode is %s: watchdog.probe has to be an object that a webhook with failurePolicy Fail matches" .mode) -}}
+{{- end -}}
+{{- end -}}
 {{- if and (eq .Values.tls.mode "Secret") (not .Values.tls.secretName) -}}
 {{- fail "tls.mode is Secret: tls.secretName has to name a Secret with tls.crt, tls.key and the CA, ca.crt" -}}
 {{- end -}}
