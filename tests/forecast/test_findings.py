@@ -146,6 +146,17 @@ def test_rules_of_removed_versions(tmp_path: Path, versions: str, resource: str,
     assert not list(of_config(_config(tmp_path, versions, resource), 37))
 
 
+def test_rules_in_manifests() -> None:
+    rule = {"apiGroups": ["policy"], "apiVersions": ["v1beta1"], "resources": ["*"]}
+    webhooks = [{"rules": [rule, None]}, None]
+    found = _object("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", webhooks=webhooks)
+    [line] = _lines(found, 37)
+    assert "webhooks[0].rules[0]: 1.37 serves resources of policy in none of the versions v1beta1" in line
+    spec = {"matchConstraints": {"resourceRules": [rule]}}
+    policy = _object("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy", spec=spec)
+    assert "spec.matchConstraints.resourceRules[0]: 1.37 serves" in _lines(policy, 37)[0]
+
+
 def test_expressions_of_newer_versions(tmp_path: Path) -> None:
     config = _config(tmp_path, "v1", expression="[1, 2].distinct().size() == 2")
     [one] = of_config(config, 34)

@@ -14,11 +14,13 @@ from admission_gateway_worker.text import printable
 from gateway.base.text import shown
 from gateway.config.merge.mutating_order import functions_of
 from gateway.config.merge.placement import expressions_in
+from gateway.config.yaml.documents import ADMISSION_GROUP
 from gateway.pure.cel.errors import InvalidExpression
 from gateway.pure.cel.introduced import introduced
 from gateway.pure.core.overlap import parts
 from gateway.pure.core.rules import NEVER_SENT_RESOURCES
-from gateway.pure.core.webhook import PolicyRef
+from gateway.pure.core.webhook import PolicyRef, Rule
+from gateway.pure.workloads.default_rules import part
 from gateway.pure.workloads.defaults import kind_of
 from gateway.tools.forecast.fields import NEWEST, OLDEST, unknown_fields
 from gateway.tools.forecast.kinds import lifecycles, removed, resources
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
     from gateway.config.merge.model import Config
     from gateway.pure.core.review import Json
-    from gateway.pure.core.webhook import Rule, Webhook
+    from gateway.pure.core.webhook import Webhook
     from gateway.tools.forecast.kinds import Lifecycle
 
 Level = Literal["error", "warning", "note"]
@@ -129,6 +131,8 @@ def of_object(where: str, found: Json, kubernetes: int) -> Iterator[Finding]:
     for path, reason in unknown_fields(found, kubernetes):
         message = f"{shown(path)}: {reason}; the API server drops it, or refuses it with strict validation"
         yield Finding("warning", about, message)
+    for path, rule in _rules_in(found):
+        yield from _of_rule(f"{about}: {path}", rule, kubernetes)
     for one in sorted(set(writers(found, kubernetes))):
         yield Finding("warning", about, one.message)
 
@@ -182,15 +186,43 @@ def writers(found: Json, kubernetes: int) -> Iterator[Writer]:
 
 def _of_rules(webhook: Webhook, kubernetes: int) -> Iterator[Finding]:
     for index, rule in enumerate(webhook.rules[:_MAX_RULES]):
-        where = f"{_title(webhook)}: rules[{index}]"
-        for group in rule.api_groups:
-            for entry in rule.resources:
-                resource, sub_resource = parts(entry)
-                if (group, resource) in NEVER_SENT_RESOURCES and kubernetes >= _NEVER_SENT_FROM:
-                    message = f"API servers call no webhook for {resource} from 1.{_NEVER_SENT_FROM} on"
-                    yield Finding("note", where, message)
-                elif group != "*" and "*" not in rule.api_versions and sub_resource in ("", "*", "status"):
-                    yield from _of_resource(where, rule, group, resource, kubernetes)
+        yield from _of_rule(f"{_title(webhook)}: rules[{index}]", rule, kubernetes)
+
+
+def _of_rule(where: str, rule: Rule, kubernetes: int) -> Iterator[Finding]:
+    for group in rule.api_groups:
+        for entry in rule.resources:
+            resource, sub_resource = parts(entry)
+            if (group, resource) in NEVER_SENT_RESOURCES and kubernetes >= _NEVER_SENT_FROM:
+                message = f"API servers call no webhook for {resource} from 1.{_NEVER_SENT_FROM} on"
+                yield Finding("note", where, message)
+            elif group != "*" and "*" not in rule.api_versions and sub_resource in ("", "*", "status"):
+                yield from _of_resource(where, rule, group, resource, kubernetes)
+
+
+def _rules_in(found: Json) -> Iterator[tuple[str, Rule]]:
+    """Yield the rules of *found*, a webhook configuration or an admission policy, with their paths."""
+    group, _, kind = kind_of(found)
+    if group != ADMISSION_GROUP:
+        return
+    lists = []
+    if kind.endswith("WebhookConfiguration"):
+        webhooks = found.get("webhooks")
+        for index, each in enumerate(webhooks if isinstance(webhooks, list) else ()):
+            if isinstance(each, dict):
+                lists.append((f"webhooks[{index}].rules", each.get("rules")))
+    else:
+        constraints = part(found, "spec", "matchConstraints")
+        lists.append(("spec.matchConstraints.resourceRules", constraints.get("resourceRules")))
+    for path, rules in lists:
+        for index, each in enumerate(rules[:_MAX_RULES] if isinstance(rules, list) else ()):
+            if isinstance(each, dict):
+                groups, versions = _texts(each.get("apiGroups")), _texts(each.get("apiVersions"))
+                yield f"{path}[{index}]", Rule(("*",), groups, versions, _texts(each.get("resources")))
+
+
+def _texts(found: object) -> tuple[str, ...]:
+    return tuple(one for one in found if isinstance(one, str)) if isinstance(found, list) else ()
 
 
 def _of_resource(where: str, rule: Rule, group: str, resource: str, kubernetes: int) -> Iterator[Finding]:
@@ -203,7 +235,7 @@ def _of_resource(where: str, rule: Rule, group: str, resource: str, kubernetes: 
     ]
     if not named:
         return
-    what = f"{resource} of {group or 'the core group'}"
+    what = f"{'resources' if resource == '*' else resource} of {group or 'the core group'}"
     served = [one for one in named if one.is_served(kubernetes)]
     versions = ", ".join(dict.fromkeys(one.version for one in named))
     if not served:
