@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
     from gateway.config.kinds.kubernetes_settings import KubernetesSettings
     from gateway.config.merge.model import Config
-    from gateway.tools.replay.cases import Found
+    from gateway.engine.dry_run import DryRun
+    from gateway.pure.core.namespace import Namespace
+    from gateway.tools.replay.cases import Case, Found
     from gateway.tools.replay.run import Results
 
 WRONG: Final = 2
@@ -87,6 +89,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="",
         help="with --write-exceptions: label of namespaces with the owner (default: owner, else team)",
     )
+    add(
+        "--plan",
+        action="store_true",
+        help="print what the rollout plans of the configuration would have done instead of a comparison",
+    )
     add("--latency", action="store_true", help="add the times of calls, which differ from run to run")
     parser.set_defaults(run=lambda parsed, _: run(parsed, parser.error))
 
@@ -111,11 +118,17 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
             refuse(f"--write-exceptions: {file} exists, and its exceptions may be in use")
         if not file.parent.is_dir():
             refuse(f"--write-exceptions: {file.parent} is not a folder")
+    if parsed.plan and (parsed.against or parsed.write_exceptions or parsed.html):
+        refuse("--plan: not together with --against, --write-exceptions or --html")
+    if parsed.plan and not (parsed.files or parsed.audit_log):
+        refuse("--plan: expected RECORDING or --audit-log, whose reviews have times")
     if not 0 < parsed.exceptions_expire_after <= _MAX_DAYS:
         refuse(f"--exceptions-expire-after: expected 1 to {_MAX_DAYS} days")
     try:
         target = _cluster(parsed)
         configs = [load(paths) for paths in (parsed.config, parsed.against) if paths]
+        if parsed.plan:
+            return _print_plans(uvloop.run(_plans(parsed, configs[0], target)), parsed)
         document = uvloop.run(_replay(parsed, configs, target))
         if parsed.html is not None:
             from gateway.server.pages.render import render_file
@@ -154,6 +167,53 @@ def _print(document: dict[str, Any], parsed: argparse.Namespace) -> int:
         logs.print_error(f"admission-gateway: {document['stopped'] or 'no review was replayed'}")
         status = 1
     return status
+
+
+def _print_plans(document: dict[str, Any], parsed: argparse.Namespace) -> int:
+    """Print what plans would have done, and return the exit status."""
+    from gateway.base.text import printable_json
+    from gateway.tools.replay.plans import as_text
+
+    if parsed.json:
+        text = orjson.dumps(document, option=orjson.OPT_INDENT_2).decode()
+        logs.print_text(printable_json(text) + "\n")
+    else:
+        logs.print_output(*as_text(document))
+    for problem in (*document["problems"], *filter(None, [document["stopped"]])):
+        logs.print_error(f"warning: {problem}")
+    return 1 if document["stopped"] or not document["replayed"] else 0
+
+
+async def _plans(
+    parsed: argparse.Namespace, config: Config, target: KubernetesSettings | None
+) -> dict[str, Any]:
+    """Return what the plans of *config* would have done, as JSON.
+
+    Raises:
+        GatewayError: it has none.
+    """
+    from gateway.tools.replay.cases import Found
+    from gateway.tools.replay.plans import PlanResults, without_stages
+    from gateway.tools.replay.run import left_out_webhooks, now
+
+    results, found = PlanResults(config), Found()
+    if not results.has_plans:
+        raise GatewayError(f"{' '.join(map(str, parsed.config))}: no webhook has a rollout.plan")
+    left_out = set(left_out_webhooks(config))
+    await _pass(
+        parsed,
+        [without_stages(config)],
+        target,
+        found,
+        results,
+        now(),
+        left_out,
+        calls_again=False,
+        observe=results.note,
+    )
+    document = results.document()
+    document["notes"] |= {why: number for why, number in sorted(found.left_out.items()) if number}
+    return {**document, "problems": found.problems, "stopped": results.stopped}
 
 
 def _cluster(parsed: argparse.Namespace) -> KubernetesSettings | None:
@@ -218,10 +278,11 @@ async def _pass(
     left_out: set[tuple[str, str, str]],
     *,
     calls_again: bool,
+    observe: Callable[[Case, DryRun, Namespace | None], None] | None = None,
 ) -> list[str]:
     """Replay the source through *configs* into *results*, and return the digests of the configurations.
 
-    *calls_again*: mutating webhooks are called once more on their own results.
+    *calls_again*: mutating webhooks are called once more on their own results. *observe* is as in ``Side``.
     """
     from contextlib import AsyncExitStack
 
@@ -240,6 +301,7 @@ async def _pass(
             for gateway, config in zip(gateways, configs, strict=True)
         ]
         sides[0].calls_again = calls_again
+        sides[0].observe = observe
         namespaces = replay_sources.Namespaces(parsed.namespaces, configs[0], target)
         stack.push_async_callback(namespaces.close)
         under_way = Replay(results, found, sides[0], sides[1] if len(sides) > 1 else None, namespaces.find)

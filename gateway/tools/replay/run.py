@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
     from gateway.config.merge.model import Config
+    from gateway.engine.dry_run import DryRun
     from gateway.engine.second_pass import ChangedAgain
     from gateway.pure.core.matching import Selection
     from gateway.pure.core.namespace import Namespace
@@ -84,6 +85,8 @@ class Side:
     """Whether policies read objects of a cluster that the replay does not use."""
     calls_again: bool = False
     """Whether mutating webhooks are called a second time, on their own results."""
+    observe: Callable[[Case, DryRun, Namespace | None], None] | None = None
+    """Gets each review that was answered, in any order."""
     _selections: dict[str, tuple[Selection, bool]] = field(default_factory=dict)
 
     async def review(self, case: Case, namespace: Namespace | None) -> tuple[Result, bool]:
@@ -122,6 +125,8 @@ class Side:
             )
         if objects is not None and objects.asked:
             raise UnknownObjectsError(objects.asked)
+        if self.observe is not None:
+            self.observe(case, run, namespace)
         named = tuple(
             (f"{one.webhook.configuration}/{one.webhook.name}", one.line(with_values=False)) for one in again
         )

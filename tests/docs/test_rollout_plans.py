@@ -1,0 +1,46 @@
+"""The plan and the command on docs/rollout-plans.md: the command prints what the page shows."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+from tests.kit import ROOT, call_command
+from tests.replay.kit import configure, recording
+from tests.replay.test_plans import at
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.faults.kit import StartWorker
+
+PAGE = (ROOT / "docs/rollout-plans.md").read_text()
+
+
+@pytest.mark.process
+def test_the_command_prints_what_the_page_shows(tmp_path: Path, start_worker: StartWorker) -> None:
+    blocks = dict(re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)[i] for i in (0, 2, 3))
+    (hook,) = yaml.safe_load(blocks["yaml"])["webhooks"]
+    script = {"deny": {"code": 403, "message": "no"}, "when": "bad"}
+    config = configure(
+        tmp_path / "config",
+        start_worker().target,
+        "validate",
+        script,
+        rollout=hook["rollout"],
+    )
+    text = (config / "c.yaml").read_text()
+    document = text.replace('"h0.v.test"', f'"{hook["name"]}"').replace('"name": "v"', '"name": "team"')
+    (config / "c.yaml").write_text(document)
+    (tmp_path / "recordings").mkdir()
+    reviews = [at(hour) for hour in range(60)] + [at(36, "bad", "shop")]
+    recording(tmp_path / "recordings/a.jsonl.gz", *reviews)
+    words = [
+        str(tmp_path / word) if word in ("config", "recordings") else word for word in blocks["sh"].split()
+    ]
+    done = call_command(*words[1:])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.replace("bad-1", "web-1") == blocks["text"]
