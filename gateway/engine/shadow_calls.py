@@ -13,7 +13,7 @@ import time
 from collections import deque
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from gateway.base.work_queue import WorkQueue
 from gateway.engine.dispatch.driver import NO_ROOM_FOR_SHADOWS
@@ -29,7 +29,7 @@ from gateway.pure.core.matching import Selection
 from gateway.pure.core.verdict import Failed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from gateway.engine.snapshot import Snapshot
     from gateway.observe.telemetry.metrics import Metrics
@@ -82,6 +82,16 @@ class _Work:
         return len(self.answer.evaluation.request.json) + self.payload.size_bytes
 
 
+class AfterAnswer(Protocol):
+    """Is notified of the calls after the answer."""
+
+    def called(self, answer: Answer, outcome: Outcome) -> None:
+        """A webhook in the mode Shadow was called after *answer*."""
+
+    def compared(self, answer: Answer, webhook: Webhook, kinds: Iterable[str]) -> None:
+        """The candidate of *webhook* was compared, with differences of these *kinds*."""
+
+
 class ShadowCalls:
     """The calls after the answer of one process. Make it on a running event loop."""
 
@@ -91,6 +101,7 @@ class ShadowCalls:
         """*log_finding* takes the documents of findings, without secrets. *call_apart* makes a call."""
         self.findings: deque[dict[str, Any]] = deque(maxlen=MAX_FINDINGS)
         """The documents of the last findings, the oldest first."""
+        self.listener: AfterAnswer | None = None
         self.secret_names = False
         """Whether findings have the names of Secrets."""
         self._metrics = metrics
@@ -176,6 +187,8 @@ class ShadowCalls:
             return
         elif outcome is not None:
             self._metrics.outcomes(evaluation.request.operation, [outcome])
+            if self.listener is not None:
+                self.listener.called(work.answer, outcome)
             if outcome.would_reject or outcome.would_change:
                 self._find(work, [outcome], "Shadow", Comparison())
         self._leave(work)
@@ -183,6 +196,8 @@ class ShadowCalls:
     def _compared(self, work: _Work, outcome: Outcome, found: Comparison) -> None:
         if work in self._running and work.in_force is not None:
             self._metrics.rollouts.compared(work.webhook, found.kinds)
+            if self.listener is not None:
+                self.listener.compared(work.answer, work.webhook, found.kinds)
             if found.kinds:
                 self._find(work, [work.in_force, outcome], "Difference", found)
         self._leave(work)

@@ -10,12 +10,15 @@ Source: kubernetes.io/docs/reference/using-api/api-concepts, "Updates to existin
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 import orjson
 
 from gateway.base.errors import ClusterError
+from gateway.base.text import rfc3339
 from gateway.config.yaml.documents import GATEWAY_VERSION
 from gateway.server.kubernetes.access import ClusterAccess
 from gateway.server.kubernetes.watch import Kind, Pace, Store, UnreadableError, Watch
@@ -37,6 +40,10 @@ if TYPE_CHECKING:
 
 _GROUP: Final = GATEWAY_VERSION.partition("/")[0]
 _NOT_FOUND, _CONFLICT = 404, 409
+_MAX_TASKS: Final = 20
+"""The watches, and Events that are being created."""
+
+log = logging.getLogger(__name__)
 
 
 class ClusterStore:
@@ -124,6 +131,55 @@ class ClusterStore:
         except ClusterError as error:
             if error.status not in (_NOT_FOUND, _CONFLICT):
                 raise StoreError(str(error)) from error
+
+    async def who(self) -> str:
+        """Return the name of the user whose credentials are used, as the API server sees it.
+
+        Raises:
+            StoreError: the API server refuses, or gives no answer.
+        """
+        kind = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+        try:
+            async with self._access.api() as api:
+                found = await api.write("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", kind)
+        except ClusterError as error:
+            raise StoreError(str(error)) from error
+        return str(found.get("status", {}).get("userInfo", {}).get("username") or "unknown")
+
+    def announce(self, name: str, event: Json) -> None:
+        """Create an *event* about the state *name* in the background, of one name in all processes."""
+        revision = event.pop("revision")
+        document = {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {
+                "name": f"{self._object_name(name)}.{revision}",
+                "namespace": self._namespace,
+            },
+            "eventTime": rfc3339(time.time(), 6),
+            "reportingController": "admission-gateway.io/gateway",
+            "reportingInstance": self._installation,
+            "regarding": {
+                "apiVersion": GATEWAY_VERSION,
+                "kind": STATE,
+                "namespace": self._namespace,
+                "name": self._object_name(name),
+            },
+            **event,
+        }
+        self._tasks = [task for task in self._tasks if not task.done()]
+        if len(self._tasks) < _MAX_TASKS:
+            self._run(self._create_event(document))
+
+    async def _create_event(self, document: Json) -> None:
+        namespace = quote(self._namespace, safe="")
+        try:
+            async with self._access.api() as api:
+                await api.write("POST", f"/apis/events.k8s.io/v1/namespaces/{namespace}/events", document)
+        except ClusterError as error:
+            # A conflict: another process has created it.
+            if error.status != _CONFLICT:
+                log.warning("an Event about a rollout plan was not created: %s", error)
 
     async def _write(self, kind: str, name: str, before: Stored | None, document: Json) -> Json | None:
         """Return the object as it was written, or None if it is not *before* any more."""

@@ -1,0 +1,112 @@
+"""The documents of a store: the state of a plan, and the evidence of a process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from admission_gateway_worker.text import printable
+from gateway.pure.rollout_plan.evidence import Evidence, InvalidEvidence, Part
+from gateway.pure.rollout_plan.state import InvalidState, PlanState
+from gateway.server.rollout.store import MAX_TEXT, Json, StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from gateway.pure.core.webhook import WebhookId
+    from gateway.server.rollout.store import Stored
+
+_MAX_STAGES = 20
+_MAX_GATES = 20
+
+
+def state_document(
+    webhook: WebhookId, stages: Sequence[str], state: PlanState, gates: Iterable[str] = ()
+) -> Json:
+    """Return the document of *state*. *stages* and *gates*, with what they say, are in words, for people."""
+    last = state.decisions[-1]
+    return {
+        "webhook": webhook.name,
+        "type": webhook.phase,
+        "configuration": webhook.configuration,
+        "stage": f"{state.step + 1}/{len(state.stage_digests)} {stages[state.step]}"[:MAX_TEXT],
+        "phase": state.phase,
+        "reason": last.why,
+        "stages": [one[:MAX_TEXT] for one in stages],
+        "gates": [one[:MAX_TEXT] for one in gates],
+        "state": state.as_json(),
+    }
+
+
+def read_state(stored: Stored) -> PlanState:
+    """Return the state in *stored*.
+
+    Raises:
+        StoreError: it has none.
+    """
+    try:
+        return PlanState.from_json(stored.document.get("state"))
+    except InvalidState as error:
+        raise StoreError(f"the state {stored.name} is not one of a plan: {error}") from None
+
+
+def webhook_of(stored: Stored) -> str:
+    """Return the name of the webhook of the state *stored*, for people and commands."""
+    name = stored.document.get("webhook")
+    return printable(name, 253) if isinstance(name, str) else stored.name
+
+
+def gates_of(stored: Stored) -> list[str]:
+    """Return what the gates of the stage said last, in words."""
+    found = stored.document.get("gates")
+    return [printable(str(one), MAX_TEXT) for one in found[:_MAX_GATES]] if isinstance(found, list) else []
+
+
+def stages_of(stored: Stored, state: PlanState) -> list[str]:
+    """Return the stages of the plan of *state* in words."""
+    found = stored.document.get("stages")
+    texts = found if isinstance(found, list) and len(found) == len(state.stage_digests) else []
+    if not texts:
+        return [f"stage {number + 1}" for number in range(len(state.stage_digests))]
+    return [printable(str(one), MAX_TEXT) for one in texts[:_MAX_STAGES]]
+
+
+def evidence_document(
+    process: str, beat: int, plans: Mapping[str, tuple[str, str, Part]], *, is_ended: bool
+) -> Json:
+    """Return the evidence of *process*: by the name of a plan its generation, window and what was seen."""
+    return {
+        "process": process,
+        "beat": beat,
+        "ended": is_ended,
+        "plans": {
+            name: {"generation": generation, "window": window, "part": part.as_json()}
+            for name, (generation, window, part) in plans.items()
+        },
+    }
+
+
+def of_plan(stored: Stored, name: str) -> Json:
+    """Return what the evidence *stored* has about the plan *name*; empty if it has nothing."""
+    match stored.document:
+        case {"plans": {**plans}} if isinstance(found := plans.get(name), dict):
+            return found
+    return {}
+
+
+def has_ended(stored: Stored) -> bool:
+    """Whether the process of the evidence *stored* ended in an orderly way."""
+    return stored.document.get("ended") is True
+
+
+def merged(window: str, name: str, evidence: Iterable[Stored]) -> Evidence:
+    """Return what all processes have seen of the plan *name* in *window*. What cannot be read is missing."""
+    parts = {}
+    for one in evidence:
+        found = of_plan(one, name)
+        if found.get("window") == window:
+            try:
+                parts[one.name] = Part.from_json(found.get("part"))
+            except InvalidEvidence:
+                # Its source is expected as long as it lives, so that the gates are unknown.
+                continue
+    return Evidence(window, parts)
