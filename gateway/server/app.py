@@ -29,6 +29,7 @@ from gateway.server.pages.state import ProcessState, Refusal
 from gateway.server.reload import NOT_FOLLOWED, Followers, FromFiles, Reload, Staged
 from gateway.server.review_records import ReviewRecords
 from gateway.server.reviews import application
+from gateway.server.rollout.follower import PlanFollower
 from gateway.server.serving.admin import AdminRoutes, admin_listener
 from gateway.server.serving.front_end import FrontEnd
 from gateway.server.serving.page_access import PageAccess
@@ -119,6 +120,14 @@ class Gateway:
         self._keeper = HistoryKeeper(options.history, options.sources, process or 0)
         self.metrics.history = self._keeper if options.keeps_history else None
         records = self._records
+        self._plans = PlanFollower(
+            self._engine,
+            self._surroundings.now,
+            records.decision_log.noted,
+            options.state / "rollout-plans" if options.keeps_history else None,
+            process,
+        )
+        records.shadows.listener = self._plans.collector
         self._followers = Followers(
             (("access to the pages", self._activate_pages),),
             (
@@ -131,6 +140,7 @@ class Gateway:
                 ("connections of other clients", self._check_clients),
                 ("the log of changes", self._log_change),
                 ("the check of policies", self._activate_policy_check),
+                ("rollout plans", lambda reload: self._plans.activate(reload.change.config)),
                 ("metrics", self._activate_metrics),
                 ("the other processes", self._tell_siblings),
                 ("the history", self._keep_history),
@@ -191,6 +201,7 @@ class Gateway:
         self._records.shadows.close()
         await self._engine.close()
         await self._follower.close()
+        await self._plans.plans.close()
         await self._records.close_reports()
         await self._token_keys.close()
         await self._tracing.close()
@@ -321,7 +332,9 @@ class Gateway:
 
     def _activate_observer(self, reload: Reload) -> None:
         has_pages = self._page_access.are_on
-        self._engine.observe(self._records.observer(reload.change.snapshot, has_pages=has_pages))
+        has_plans = any(one.plan is not None for one in reload.change.config.webhooks)
+        collector = self._plans.collector if has_plans else None
+        self._engine.observe(self._records.observer(reload.change.snapshot, collector, has_pages=has_pages))
 
     def _check_clients(self, reload: Reload) -> None:
         if reload.staged.from_files is not None:
@@ -390,7 +403,7 @@ class Gateway:
 
     def _faults(self) -> list[str]:
         """Return a line for each fault that does not affect readiness."""
-        return self._policy_check.warnings() + self._follower.warnings
+        return self._policy_check.warnings() + self._follower.warnings + self._plans.plans.faults
 
     def _warnings(self) -> list[str]:
         refused = [] if self._refusal is None else self._refusal.problems[:MAX_REFUSAL_LINES]

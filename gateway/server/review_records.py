@@ -52,8 +52,13 @@ class ReviewRecords:
         """Findings that are in no report or Event. None if no reports are configured."""
         return None if self._reporter is None else self._reporter.dropped
 
-    def observer(self, snapshot: Snapshot, *, has_pages: bool) -> ReviewObserver:
-        """Return the observer of the reviews by *snapshot*, which pages show if there are any."""
+    def observer(
+        self, snapshot: Snapshot, collector: ReviewObserver | None, *, has_pages: bool
+    ) -> ReviewObserver:
+        """Return the observer of the reviews by *snapshot*, which pages show if there are any.
+
+        *collector* counts those of rollout plans. None if there are none.
+        """
         observers: list[ReviewObserver] = [self._metrics]
         sinks: list[DecisionSink] = [self.decision_log] if self.decision_log.is_on else []
         if has_pages:
@@ -65,7 +70,7 @@ class ReviewRecords:
         if snapshot.paths["/mutate"].webhooks:
             observers.append(self._disputes)
         recording = None if self._recorder is None else self._recorder.observer(snapshot.digest)
-        observers += filter(None, (recording, self.shadows.observer(snapshot)))
+        observers += filter(None, (recording, self.shadows.observer(snapshot), collector))
         return Observers(observers) if len(observers) > 1 else self._metrics
 
     def activate_reports(self, settings: GatewaySettings) -> None:

@@ -154,12 +154,22 @@ def test_refused_requests_and_dropped_records_are_in_the_schema() -> None:
     assert b"400 at /validate" in line.as_text(refused)
 
 
+def test_decisions_about_rollout_plans_are_in_the_schema() -> None:
+    found = line.rollout(1.0, webhook("a.b.c"), "pause", 2, "jane \x1b[2J", "holidays")
+    is_valid(orjson.loads(line.as_json(found)))
+    assert b"\\u001b" in line.as_json(found)
+    assert b"decision Rollout: pause by" in line.as_text(found)
+    assert line.as_text(found).endswith(b"/a.b.c to stage 2: holidays\n")
+
+
 def test_the_page_has_every_member_of_the_schema() -> None:
     table = section((DOCS / "decision-log.md").read_text(), "Members")
     named = {name.strip("`") for name, _ in rows(table, 2)}
     definitions = SCHEMA["definitions"]
     assert named == {
-        name for kind in ("decision", "refusal", "dropped") for name in definitions[kind]["properties"]
+        name
+        for kind in ("decision", "refusal", "dropped", "rollout")
+        for name in definitions[kind]["properties"]
     }
     for name in definitions["webhook"]["properties"]:
         assert f"`{name}" in table

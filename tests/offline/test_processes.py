@@ -20,6 +20,7 @@ CALLS: dict[str, tuple[int, tuple[object, ...]]] = {
     "preview": (2, ("none", *CONFIG)),
     "test": (2, ("none",)),
     "rollback": (1, ("--state", "none")),
+    "rollout": (1, ("status", "--folder", "none")),
     "replay": (2, CONFIG),
     "audit": (2, (*CONFIG, "--max-cpu", "0")),
     "import": (1, ("none",)),

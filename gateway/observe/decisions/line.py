@@ -22,6 +22,7 @@ from gateway.observe.decisions.record import digest_of, is_secret
 
 if TYPE_CHECKING:
     from gateway.observe.decisions.record import DecisionRecord, WebhookRecord
+    from gateway.pure.core.webhook import Webhook
 
 MAX_NAME_CHARS: Final = 512
 """The longest name; Kubernetes allows 253 characters."""
@@ -120,6 +121,24 @@ def refusal(at: float, request: RefusedRequest, response: RefusalResponse, trace
     }
 
 
+def rollout(at: float, webhook: Webhook, action: str, stage: int, user: str, message: str) -> Document:
+    """Return the document of an *action* of a rollout plan, which is in *stage* (from 1) after it.
+
+    *user* asked for it. Empty: the gateway decided.
+    """
+    return {
+        "time": rfc3339(at, 3),
+        "log": "decision",
+        "user": _cut(user),
+        "configuration": webhook.configuration,
+        "webhook": webhook.name,
+        "outcome": "Rollout",
+        "action": action,
+        "stage": stage,
+        "message": _cut(message, MAX_MESSAGE_CHARS),
+    }
+
+
 def dropped(at: float, number: int) -> Document:
     """Return the document in place of *number* records that were dropped."""
     return {
@@ -172,6 +191,10 @@ def as_text(document: Document) -> bytes:
     match outcome:
         case "Dropped":
             line = f"{title} {message}"
+        case "Rollout":
+            by = f" by {_quoted(document['user'])}" if document["user"] else ""
+            where = f"{document['configuration']}/{document['webhook']}"
+            line = f"{title} {document['action']}{by} of {where} to stage {document['stage']}: {message}"
         case "Refused":
             line = f"{title} {document['code']} at {document['path']}: {message}"
         case _:

@@ -137,6 +137,11 @@ class DecisionLog:
         elif self._has_noteworthy:
             self._drop()
 
+    def noted(self, document: Document) -> None:
+        """Log the *document* of a decision about the gateway itself, such as that of a rollout plan."""
+        if self._has_noteworthy:
+            self._write(document)
+
     def refused(self, request: RefusedRequest, response: RefusalResponse) -> None:
         """Log that the gateway itself answered *request* with *response*, whose status is not 200."""
         if not self._has_noteworthy:
