@@ -94,6 +94,8 @@ def dry_run(cluster: Cluster, path: str, document: object) -> Any:
 def stable(found: dict[str, Any]) -> dict[str, Any]:
     """Return *found* without what the API server sets after admission, and without random names."""
     text = re.sub(r"kube-api-access-\w{5}", "kube-api-access", json.dumps(found))
+    # Kubernetes before 1.34 writes it in each template.
+    text = text.replace('"creationTimestamp": null, ', "")
     document: dict[str, Any] = json.loads(text)
     document.pop("status", None)
     for name in OF_THE_SERVER:
