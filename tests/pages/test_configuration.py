@@ -179,6 +179,21 @@ WEBHOOK: dict[str, Any] = {
         "candidate": {"clientConfig": {"url": "https://next.example/x"}, "percentOfReviews": 10.5},
     },
 }
+PLAN: dict[str, Any] = {
+    "stages": [
+        {
+            "mode": "Audit",
+            "for": "24h",
+            "gates": {"maxNewlyDenied": 0, "maxP99Milliseconds": 50, "minUsers": 2},
+        },
+        {"mode": "Warn", "percentOfNamespaces": 5, "groups": ["dev"]},
+        {"mode": "Enforce"},
+    ],
+    "groups": [{"name": "dev", "namespaceSelector": {"matchLabels": {"tier": "dev"}}}],
+    "salt": "a",
+    "rollback": {"minOwners": 5, "minNamespaces": 3},
+    "maxWait": "1h30m",
+}
 FROM_SECRET = {"secret": {"namespace": "x", "name": "roots", "key": "ca.crt"}}
 CLIENTS: list[dict[str, Any]] = [
     {"url": "https://a.example/y", "caBundleFrom": FROM_SECRET},
@@ -230,6 +245,8 @@ def test_every_value_can_be_copied_back_into_a_file(tmp_path: Path, authority: t
             {"name": f"h{n}.{phase[0]}.test", "clientConfig": one, **usual} for n, one in enumerate(CLIENTS)
         ]
         entries[1].update(WEBHOOK)
+        entries[2]["rollout"] = {"plan": PLAN, "candidate": WEBHOOK["rollout"]["candidate"]}
+        entries[3]["rollout"] = {"plan": {"stages": PLAN["stages"][2:], "critical": True}}
         if phase == "mutate":
             entries[2]["reinvocationPolicy"] = "IfNeeded"
         return entries

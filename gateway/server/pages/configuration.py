@@ -41,6 +41,7 @@ from gateway.pure.core.webhook import (
     Webhook,
     WorkerRef,
 )
+from gateway.pure.rollout_plan.model import Gates, Group, Plan, Stage
 from gateway.server.pages.state import Json
 
 if TYPE_CHECKING:
@@ -250,6 +251,9 @@ def _(value: Webhook) -> Json:
             found["appliesToTemplates"] = True
         return {"kind": value.client.kind, **found, "matchConditions": _conditions(value.client.policy)}
     found = _members(value, *left_out)
+    if "plan" in found:
+        candidate = {name: one for name, one in found["rollout"].items() if name == "candidate"}
+        found["rollout"] = {**candidate, "plan": found.pop("plan")}
     if value.match_conditions is not None:
         found["matchConditions"] = _conditions(value.match_conditions)
     return {
@@ -304,6 +308,29 @@ def _(value: ImageReviewSettings) -> Json:
 def _(value: Enforcement) -> Json:
     found = _members(value, "after_s")
     return {**found, "after": rfc3339(value.after_s)} if value.after_s else found
+
+
+@_plain.register
+def _(value: Plan) -> Json:
+    found = _members(value, "is_critical", "max_wait_s")
+    return {**found, "critical": value.is_critical, "maxWait": format_duration(value.max_wait_s)}
+
+
+@_plain.register
+def _(value: Stage) -> Json:
+    found = _members(value, "for_s", "included", "excluded", "salt")
+    return {**found, "for": format_duration(value.for_s)}
+
+
+@_plain.register
+def _(value: Gates) -> Json:
+    found = _members(value, "max_p99_ms")
+    return found if value.max_p99_ms is None else {**found, "maxP99Milliseconds": value.max_p99_ms}
+
+
+@_plain.register
+def _(value: Group) -> Json:
+    return {"name": value.name, "namespaceSelector": _plain(value.selector)}
 
 
 @_plain.register
