@@ -16,7 +16,7 @@ from gateway.pure.core.modes import modes_of
 from gateway.pure.core.namespace import Namespace
 from gateway.pure.rollout_plan.decide import decide, judge
 from gateway.pure.rollout_plan.evidence import Evidence, names_of, namespaces_of
-from gateway.pure.rollout_plan.model import problems
+from gateway.pure.rollout_plan.model import enforced_in, problems
 from gateway.pure.rollout_plan.state import PlanState, started
 from tests.core.build import request, webhook
 from tests.rollout_plan.build import START_S, evidence, good, newly_denied, plan, refused
@@ -201,14 +201,18 @@ def test_a_later_stage_is_enforced_in_the_same_namespaces_and_perhaps_in_more(
     assert not [*problems(made.stages, made.groups)]
     tiers = ("canary", "critical", "other")
     before: set[str] = set()
-    for stage in made.stages:
+    for step, stage in enumerate(made.stages):
         hook = webhook("a.policies.test", rollout=stage.rollout)
+        planned = webhook("a.policies.test", plan=made)
         enforced = set()
         for index, name in enumerate(names):
             namespace = Namespace(name, {"tier": tiers[index % 3]}, b"")
             given_request = request(namespace=name)
             if 0 not in modes_of(Selection("validate", [hook]), given_request, namespace, 0.0):
                 enforced.add(f"{name} {index % 3}")
+                assert enforced_in(planned, step, {name: namespace.labels}) == [name]
+            else:
+                assert enforced_in(planned, step, {name: namespace.labels}) == []
         assert before <= enforced
         before = enforced
     assert len(before) == len({f"{name} {index % 3}" for index, name in enumerate(names)})

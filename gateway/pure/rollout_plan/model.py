@@ -17,10 +17,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from gateway.pure.core.labels import EVERYTHING
+from gateway.pure.core.modes import rank
 from gateway.pure.core.webhook import Enforcement, Rollout
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from gateway.pure.core.labels import Selector
     from gateway.pure.core.webhook import Mode, Webhook
@@ -188,6 +189,24 @@ def at_step(webhook: Webhook, step: int) -> Webhook:
     assert plan is not None, webhook.name
     candidate = None if webhook.rollout is None else webhook.rollout.candidate
     return replace(webhook, rollout=replace(plan.stages[step].rollout, candidate=candidate))
+
+
+def enforced_in(webhook: Webhook, step: int, namespaces: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Return in which of *namespaces*, labels by name, *webhook*, which has a plan, is enforced at *step*."""
+    plan = plan_of(webhook)
+    assert plan is not None, webhook.name
+    stage = plan.stages[step]
+    key = stage.salt or webhook.name
+
+    def is_enforced(name: str, labels: Mapping[str, str]) -> bool:
+        if stage.mode == "Enforce":
+            return True
+        if any(one.matches(labels) for one in stage.excluded):
+            return False
+        is_chosen = rank(key, name) < stage.percent_of_namespaces
+        return is_chosen or any(one.matches(labels) for one in stage.included)
+
+    return sorted(name for name, labels in namespaces.items() if is_enforced(name, labels))
 
 
 def problems(stages: Iterable[Stage], groups: Iterable[Group]) -> Iterator[tuple[str, str]]:

@@ -46,7 +46,7 @@ def run(parsed: argparse.Namespace, _: list[str]) -> int:
     if not parsed.allow_empty and not has_custom_resources:
         require_webhooks(config, parsed.config)
     problems = [*ready_made_problems(config), *_of_serving_certificate(config)]
-    warnings = (*config.warnings, *ending(config, time.time()), *_of_policies(config))
+    warnings = (*config.warnings, *ending(config, time.time()), *_of_policies(config), *_of_plans(config))
     logs.print_error(*(f"warning: {warning}" for warning in warnings))
     if problems:
         raise ConfigError(problems)
@@ -82,6 +82,21 @@ def _of_serving_certificate(config: Config) -> Iterator[Problem]:
     if file is not None and (message := chain_problem(certificate_parts(read_file(file)), time.time())):
         reason = f"{file} {message}; API servers refuse it"
         yield Problem("GatewayConfiguration", "tls.certFile", reason)
+
+
+def _of_plans(config: Config) -> Iterator[Problem]:
+    """Yield a warning for each stage whose percentage of the known namespaces is none of them."""
+    from gateway.pure.rollout_plan.model import enforced_in, plan_of
+
+    labels = {name: one.labels for name, one in config.namespaces.items()}
+    for webhook in config.webhooks if labels else ():
+        plan = plan_of(webhook)
+        for step, stage in enumerate(() if plan is None else plan.stages):
+            if stage.percent_of_namespaces and not enforced_in(webhook, step, labels):
+                found = f"{stage.percent_of_namespaces} percent of {len(labels)} namespaces"
+                message = f"{found}, those in the configuration, are none of them"
+                where = f'{webhook.configuration}, webhook "{webhook.name}"'
+                yield Problem(where, f"rollout.plan.stages[{step}].percentOfNamespaces", message)
 
 
 def _of_policies(config: Config) -> Iterable[Problem]:
