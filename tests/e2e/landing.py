@@ -194,6 +194,10 @@ MAIN: Final[dict[str, tuple[str, ...]]] = {
     "sync": ("reconcilers_continue_and_the_gateway_follows", "gateway/tools/importing/sync.py"),
     "tracing": ("one_trace_leads_from_the_client_to_the_policy", "gateway/observe/tracing/"),
     "webhook_tokens": ("tokens_of_a_real_api_server", "gateway/engine/credentials/webhook_tokens.py"),
+    "watchdog": (
+        "it_exempts_the_system_while_no_gateway_answers_and_restores",
+        "gateway/tools/watchdog/",
+    ),
 }
 """By other file, its main test, and the parts of the product of which every test of the file is run."""
 
