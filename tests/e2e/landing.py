@@ -33,6 +33,11 @@ MAIN: Final[dict[str, tuple[str, ...]]] = {
         "the_audit_log_holds_every_annotation_of_the_gateway_and_its_policies",
         "gateway/pure/core/annotations.py",
     ),
+    "audit_command": (
+        "stored_objects_and_restarts_are_audited_and_reported_and_again_only_what_changed",
+        "gateway/tools/audit/",
+        "tests/audit/",
+    ),
     "authentication": ("either_certificate_or_token_is_enough", "gateway/server/serving/authentication.py"),
     "availability": (
         "a_rolling_restart_of_two_gateways_loses_no_create",

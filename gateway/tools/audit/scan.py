@@ -99,7 +99,7 @@ class Scan:
     def _is_wanted(self, kind: ListedKind) -> bool:
         options = self._options
         is_reviewed = has_creation_rule(self._webhooks, kind.group, kind.resource)
-        if kind.named not in options.kinds if options.kinds else not is_reviewed and not self._restarts(kind):
+        if (options.kinds and kind.named not in options.kinds) or not (is_reviewed or self._restarts(kind)):
             return False
         if kind.named == "secrets" and not options.includes_secrets:
             self._this.notes.append(SECRETS)

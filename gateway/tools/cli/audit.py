@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="RESOURCE[.GROUP],…",
         type=_kinds,
         default=frozenset(),
-        help="read only these, such as pods,deployments.apps, whether or not webhooks have rules for them",
+        help="of the kinds that webhooks have rules for, read only these, such as pods,deployments.apps",
     )
     add("--include-secrets", action="store_true", help="read Secrets, too, if webhooks have rules for them")
     add(
