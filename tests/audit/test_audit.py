@@ -203,6 +203,23 @@ def test_a_kind_that_may_not_be_listed_makes_the_audit_incomplete(world: World) 
     assert "pods is forbidden" in report["problems"][0]
 
 
+def test_a_page_that_is_too_large_is_read_again_in_smaller_ones(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.tools.replay.cluster.MAX_PAGE_BYTES", 20_000)
+    world.policy("never", "false", resources=["configmaps"])
+    for number in range(40):
+        world.add("shop", "configmaps", f"c{number}", data={"a": "x" * 1000})
+    world.server.limits_pages = True
+    report = world.audit(status=1)
+    assert (report["complete"], report["denied"]) == (True, 40)
+    asked = [asked["limit"] for kind, asked in world.server.requests if kind == "list params"]
+    assert {"250", "62", "15"} <= set(asked)
+    world.add("shop", "configmaps", "huge", data={"a": "x" * 30_000})
+    report = world.audit(status=1)
+    assert "an answer of more than" in report["problems"][0]
+
+
 def test_a_busy_api_server_is_asked_again(world: World) -> None:
     world.policy()
     world.add("shop", "pods", "bad", **pod())

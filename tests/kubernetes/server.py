@@ -91,6 +91,8 @@ class ApiServer:
         self.token: str | None = None
         """The required bearer token; None if there is no authentication."""
         self.page = 500
+        self.limits_pages = False
+        """Whether a page has no more objects than its ``limit``."""
         self.requests: list[tuple[str, dict[str, str]]] = []
         """Kind and parameters of each request."""
         self.authorizations: list[str | None] = []
@@ -511,6 +513,8 @@ class Handler:
     def answer_page(self, items: list[Json], parameters: dict[str, str]) -> None:
         """Answer with the page of a list that *parameters* ask for."""
         first, page = int(parameters.get("continue", 0)), self.server.page
+        if self.server.limits_pages:
+            page = min(page, int(parameters["limit"]))
         metadata = {"resourceVersion": str(self.server.version)}
         if first + page < len(items):
             metadata["continue"] = str(first + page)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gateway.base.errors import ClusterError, ReviewError
 from gateway.engine.object_review import RequestOptions, request_for
+from gateway.server.kubernetes.api_client import TooLargeError
 from gateway.tools.audit.keys import short_digest
 from gateway.tools.audit.restarts import is_part, is_running, is_workload, next_pod
 from gateway.tools.audit.subject import COLLAPSED, SECRETS, left_out, metadata_of, same_pods, subject_of
@@ -68,6 +69,8 @@ class Scan:
         self._this = this
         self._keys = keys
         self._namespaces = namespaces
+        self._reviewed: set[str] = set()
+        """The resources that webhooks have rules for."""
         self._reviews_pods = has_creation_rule(webhooks, "", "pods")
 
     async def cases(self) -> AsyncIterator[AuditCase]:
@@ -90,7 +93,7 @@ class Scan:
                     for case in self._cases_of(kind, item):
                         yield case
             except ClusterError as error:
-                if not error.status:
+                if not (error.status or isinstance(error, TooLargeError)):
                     raise
                 note(f"{kind.path}: {error}")
                 continue
@@ -99,6 +102,8 @@ class Scan:
     def _is_wanted(self, kind: ListedKind) -> bool:
         options = self._options
         is_reviewed = has_creation_rule(self._webhooks, kind.group, kind.resource)
+        if is_reviewed:
+            self._reviewed.add(kind.named)
         if (options.kinds and kind.named not in options.kinds) or not (is_reviewed or self._restarts(kind)):
             return False
         if kind.named == "secrets" and not options.includes_secrets:
@@ -135,7 +140,7 @@ class Scan:
             this.alike[same] = subject.uid, 1
         cases = []
         made: Callable[[], Json | None]
-        if has_creation_rule(self._webhooks, kind.group, kind.resource):
+        if kind.named in self._reviewed:
             context = self._keys.context(kind.group, kind.resource, namespace)
             made = partial(_as_created, kind, whole)
             cases.append(self._case(subject, whole, namespace, context, made))
