@@ -22,6 +22,7 @@ from gateway.config.merge.custom_resource import PLURALS
 from gateway.engine.credentials.self_managed import next_state
 from gateway.tools.cli import build_parser
 from gateway.tools.cli.policies import configuration
+from tests.audit.kit import policy_documents
 from tests.e2e import engine_scenarios
 from tests.e2e.binaries import chart_tool
 from tests.e2e.charts import (
@@ -93,7 +94,7 @@ def test_the_programs_accept_their_arguments(scenario: str) -> None:
             if container["name"] != "worker":
                 commands.add(build_parser().parse_args(container["args"]).command)
     expected = {"serve", "manifests"} if "gitops" in scenario else {"serve", "check", "manifests"}
-    assert commands - {"watchdog"} == expected
+    assert commands - {"audit", "watchdog"} == expected
 
 
 @SCENARIO
@@ -358,6 +359,41 @@ def test_everything_that_a_job_names_is_there_when_it_runs() -> None:
                 for event in hooks(job) & {"pre-install", "pre-upgrade", "pre-rollback"}:
                     assert event in hooks(found), (scenario.name, name)
                 assert hooks(job) <= hooks(found) or not hooks(found)
+
+
+@pytest.mark.parametrize("kind", ["CronJob", "Deployment"])
+def test_an_audit_has_an_account_of_its_own_that_may_list_its_kinds_and_write_reports_alone(
+    kind: str,
+) -> None:
+    given = ("--set=audit.enabled=true", "--set=audit.kinds={pods,deployments.apps,secrets}")
+    wanted = (
+        *given,
+        "--set=audit.reports=true",
+        f"--set=audit.continuous={str(kind == 'Deployment').lower()}",
+    )
+    job = only(kind, f"{NAME}-audit", *wanted)
+    pod = (job["spec"]["jobTemplate"] if kind == "CronJob" else job)["spec"]["template"]["spec"]
+    parsed = build_parser().parse_args(pod["containers"][0]["args"])
+    assert (parsed.kinds, parsed.include_secrets, parsed.reports) == (
+        *({"pods", "deployments.apps", "secrets"}, True),
+        True,
+    )
+    assert (parsed.continuous, parsed.exit_zero) == (kind == "Deployment", kind == "CronJob")
+    assert pod["serviceAccountName"] == f"{NAME}-audit"
+    rules = only("ClusterRole", f"{NAME}-audit", *wanted)["rules"]
+    read = {
+        (group, resource): set(rule["verbs"])
+        for rule in rules
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+    for key in (("", "pods"), ("apps", "deployments"), ("", "secrets")):
+        assert read.pop(key) == {"list"}
+    assert read.pop(("", "namespaces")) == {"get", "list"}
+    written = {group for (group, _), verbs in read.items() if "update" in verbs}
+    assert written == {"openreports.io", "wgpolicyk8s.io"}
+    without = only("ClusterRole", f"{NAME}-audit", *given)["rules"]
+    assert not any("update" in rule["verbs"] or "delete" in rule["verbs"] for rule in without)
 
 
 def test_cert_manager_keeps_the_ca_of_the_registration_up_to_date() -> None:
@@ -763,6 +799,23 @@ def run_job(name: str, kubeconfig: Path, config: Path, *arguments: str) -> list[
     done = run_command(*given, *where, "--kubeconfig", kubeconfig)
     assert done.returncode == 0, done.stderr
     return [line.partition(" ")[2] for line in done.stdout.splitlines()]
+
+
+def test_the_rights_of_an_audit_are_enough_for_it(cluster: Cluster, tmp_path: Path) -> None:
+    given = ("--set=audit.enabled=true",)
+    (tmp_path / "config").mkdir()
+    config = write_config_map(tmp_path / "config", only("ConfigMap", NAME, *given))
+    documents = policy_documents("audited", "true")
+    (config / "audited.yaml").write_text(yaml.safe_dump_all(documents))
+    with account_of(cluster, tmp_path, f"{NAME}-audit", *given) as account:
+        (pod,) = (one for one in pods(*given) if one["metadata"]["name"] == f"{NAME}-audit")
+        arguments = [
+            one for one in pod["spec"]["containers"][0]["args"] if not one.startswith(("--config", "--state"))
+        ]
+        done = run_command(*arguments, "--config", config, "--kubeconfig", account)
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    report = json.loads(done.stdout)
+    assert (report["complete"], report["problems"]) == (True, [])
 
 
 def test_the_rights_of_the_jobs_are_enough_to_register_to_follow_and_to_remove_the_registration(
