@@ -99,6 +99,21 @@ def rfc3339(seconds: float, digits: int = 0) -> str:
     return f"{_of_second(second)}{fraction}Z"
 
 
+def seconds_of(text: str) -> float:
+    """Return the time *text*, as :func:`rfc3339` writes it, in seconds since 1970.
+
+    Raises:
+        ValueError: *text* is not such a time.
+    """
+    try:
+        found = datetime.fromisoformat(text)
+        if found.tzinfo is None:
+            raise ValueError(f"{text} has no time zone")
+        return found.timestamp()
+    except OverflowError as error:
+        raise ValueError(str(error)) from error
+
+
 @lru_cache(2)
 def _of_second(second: int) -> str:
     return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")

@@ -1,4 +1,4 @@
-"""The core is pure: no await, no clock, no randomness, no file, no global state."""
+"""The core and rollout plans are pure: no await, no clock, no randomness, no file, no global state."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 JSON_PATCH = ROOT / "workers" / "python" / "admission_gateway_worker" / "json_patch"
-CORE = sorted([*(ROOT / "gateway" / "pure" / "core").glob("*.py"), *JSON_PATCH.glob("*.py")])
+PURE = ROOT / "gateway" / "pure"
+CORE = sorted(
+    [*(PURE / "core").glob("*.py"), *(PURE / "rollout_plan").glob("*.py"), *JSON_PATCH.glob("*.py")]
+)
 
 IMPURE_NODES = (
     ast.AsyncFunctionDef,

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from admission_gateway_worker.text import printable
-from gateway.base.text import described, one_of, rfc3339, shown
+from gateway.base.text import described, one_of, rfc3339, seconds_of, shown
 from gateway.pure.rollout_plan.evidence import MAX_COUNT, MAX_SOURCES
 from gateway.pure.rollout_plan.model import MAX_STAGES
 
@@ -235,7 +234,7 @@ def _time(found: Json, name: str) -> int:
     value = found.get(name)
     if isinstance(value, str) and _TIME.fullmatch(value):
         try:
-            return _second(datetime.fromisoformat(value).timestamp())
+            return _second(seconds_of(value))
         except ValueError:
             pass
     raise InvalidState(f"{name}: found {described(value)}, expected a time such as 2026-12-01T00:00:00Z")

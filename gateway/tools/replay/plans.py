@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from gateway.base.text import rfc3339
+from gateway.base.text import rfc3339, seconds_of
 from gateway.pure.core.matching import Selection
 from gateway.pure.core.modes import modes_of
 from gateway.pure.core.verdict import Failed
@@ -265,6 +264,6 @@ def _count(tally: Tally, one: _Seen, step: int) -> None:
 
 def _seconds(text: str) -> float | None:
     try:
-        return datetime.fromisoformat(text).timestamp()
-    except (ValueError, OverflowError):
+        return seconds_of(text)
+    except ValueError:
         return None
