@@ -32,6 +32,13 @@ def overview_part(text: Callable[[str], str] = str, **given: int) -> dict[str, A
             },
             "percentOfReviewsForCandidate": 10.0,
         },
+        "plan": {
+            "stage": 2,
+            "stages": 5,
+            "phase": "Paused",
+            "reason": text("maxNewlyDenied: 1, such as team Pod/a, expected at most 0"),
+            "gates": [text("fail: maxNewlyDenied: 1, expected at most 0")],
+        },
         "failurePolicy": "Fail",
         "timeoutSeconds": 10,
         "sideEffects": "None",

@@ -80,7 +80,7 @@ def _part(
         "faults": list(state.faults[:SHOWN_PROBLEMS]),
         "reviews": {phase: counted((phase, "")) for phase in ("mutate", "validate")},
         "webhooks": [
-            _webhook(webhook) | counted((webhook.phase, webhook.name)) for webhook in config.webhooks
+            _webhook(webhook, state) | counted((webhook.phase, webhook.name)) for webhook in config.webhooks
         ],
         "pools": [_pool(name, backend) for name, backend in state.snapshot.backends.pools.items()],
         "servers": [
@@ -108,8 +108,10 @@ def _problems(name: str, problems: Sequence[Problem]) -> Json:
     }
 
 
-def _webhook(webhook: Webhook) -> Json:
-    client = webhook.client
+def _webhook(webhook: Webhook, state: ProcessState) -> Json:
+    client, rollout = webhook.client, webhook.rollout
+    if webhook.plan is not None:
+        rollout = state.snapshot.stages.in_force.get(webhook.id, rollout)
     pool, policy, url = "", "", ""
     if isinstance(client, WorkerRef):
         pool, policy = client.pool, client.policy
@@ -122,8 +124,9 @@ def _webhook(webhook: Webhook) -> Json:
         "pool": pool,
         "policy": policy,
         "url": url,
-        "mode": "Enforce" if webhook.rollout is None else webhook.rollout.mode,
-        "rollout": None if webhook.rollout is None else _rollout(webhook.rollout),
+        "mode": "Enforce" if rollout is None else rollout.mode,
+        "rollout": None if rollout is None else _rollout(rollout),
+        "plan": state.plans.get(webhook.id),
         "failurePolicy": webhook.failure_policy,
         "timeoutSeconds": webhook.timeout_s,
         "sideEffects": webhook.side_effects,

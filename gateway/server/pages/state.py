@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gateway.observe.telemetry.exception_uses import Uses
     from gateway.pure.admission_policies.placing import Placed
     from gateway.pure.core.disputes import Dispute, Seen
+    from gateway.pure.core.webhook import WebhookId
 
 Json = dict[str, Any]
 """A JSON object."""
@@ -71,6 +72,8 @@ class ProcessState:
     """The uses of each exception by its id."""
     disputes: Mapping[Dispute, Seen]
     """The mutating webhooks that do not come to rest."""
+    plans: Mapping[WebhookId, Json] = field(default_factory=dict)
+    """``stage``, ``stages``, ``phase``, ``reason`` and ``gates`` of the plan of each webhook that has one."""
 
 
 def encoded(value: object, *, is_indented: bool = False) -> bytes:

@@ -34,7 +34,7 @@ from gateway.server.rollout.documents import (
     read_state,
     state_document,
 )
-from gateway.server.rollout.store import MAX_BYTES, Stored, StoreError, name_of
+from gateway.server.rollout.store import MAX_BYTES, Json, Stored, StoreError, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -153,6 +153,20 @@ class RolloutPlans:
             f"rollout plan of {one.webhook.name}: {one.fault}" for one in self.plans.values() if one.fault
         ]
         return [self.fault, *found] if self.fault else found
+
+    @property
+    def summaries(self) -> dict[WebhookId, Json]:
+        """What pages show of each plan."""
+        return {
+            one.webhook.id: {
+                "stage": one.step + 1,
+                "stages": len(one.plan.stages),
+                "phase": "Unknown" if one.state is None else one.state.phase,
+                "reason": "" if one.state is None else one.state.decisions[-1].why,
+                "gates": [f"{result.value}: {result}" for result in one.results],
+            }
+            for one in self.plans.values()
+        }
 
     # -- the configuration ----------------------------------------------------------------------------
 

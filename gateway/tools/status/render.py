@@ -116,7 +116,7 @@ def _webhook_rows(overviews: Sequence[Json]) -> list[list[Cell]]:
                 (f"{configuration}/{name}" if configuration else name, ""),
                 (_PHASES.get(phase, phase), "dim"),
                 (webhooks[0]["failurePolicy"], "dim"),
-                (webhooks[0]["mode"], "dim"),
+                _mode(webhooks[0]),
                 (_number(sum(one["perSecond"] for one in recent)), ""),
                 (f"{sum(one['denied'] for one in recent):,}", ""),
                 (f"{closed:,}", "bad" if closed else ""),
@@ -150,7 +150,7 @@ def _rollout_rows(overviews: Sequence[Json]) -> list[list[Cell]]:
         rows.append(
             [
                 (f"{configuration}/{name}" if configuration else name, ""),
-                (webhooks[0]["mode"], "dim"),
+                _mode(webhooks[0]),
                 _sum_of(totals, "count"),
                 _sum_of(totals, "wouldBeDenied", "warn"),
                 _sum_of(totals, "wouldFailClosed", "bad"),
@@ -163,6 +163,15 @@ def _rollout_rows(overviews: Sequence[Json]) -> list[list[Cell]]:
     if len(found) > _SHOWN_WEBHOOKS:
         rows.append([(f"and {len(found) - _SHOWN_WEBHOOKS} more; --json has all", "dim")])
     return rows
+
+
+def _mode(webhook: Json) -> Cell:
+    """Return the mode of *webhook*, and the stage of its rollout plan if it has one."""
+    plan = webhook.get("plan")
+    if not plan:
+        return webhook["mode"], "dim"
+    where = f"{webhook['mode']} ({plan['phase']} {plan['stage']}/{plan['stages']})"
+    return where, "warn" if plan["phase"] in ("Paused", "RolledBack") else "dim"
 
 
 def _sum_of(counts: Iterable[Json], member: str, style: Style = "") -> Cell:
