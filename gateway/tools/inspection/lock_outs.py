@@ -64,7 +64,7 @@ def lock_out_findings(found: LockOuts) -> Iterator[Finding]:
             certainly = "refuses" if refusal.is_certain else "perhaps refuses"
             message = (
                 f"while its own backend is away, it {certainly} {refusal.request.step} for "
-                f"{one.subject.title}, which is the gateway or needed by it"
+                f"{one.subject.title}, which is the gateway"
             )
             yield Finding("warning", refusal.entry.place, message, f"have it {_for_owner(refusal)}")
 
