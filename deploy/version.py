@@ -14,7 +14,7 @@ from typing import Final
 from deploy.artifacts import ROOT
 from gateway import __version__
 
-_IMAGE: Final = r"(?:admission-gateway|sample-policies|[a-z]+-worker)(?::|, tag: )(\d[\w.-]*)"
+_IMAGE: Final = r"(?:admission-gateway(?:-ci)?|sample-policies|[a-z]+-worker)(?::|, tag: )(\d[\w.-]*)"
 _MAVEN: Final = r"<artifactId>admission-gateway-(?:java|worker)</artifactId>\s*<version>(\d.+?)<"
 PLACES: Final[dict[str, str]] = {
     "gateway/__init__.py": r'^__version__ = "(.+)"$',
@@ -37,6 +37,7 @@ PLACES: Final[dict[str, str]] = {
     "deploy/Dockerfile": rf'{_IMAGE}|image\.version="(.+)"',
     "deploy/worker.Dockerfile": rf'{_IMAGE}|image\.version="(.+)"',
     "deploy/engine.Dockerfile": rf'{_IMAGE}|image\.version="(.+)"|-version (\S+)',
+    "deploy/ci/Dockerfile": rf'{_IMAGE}|image\.version="(.+)"',
     "deploy/kubewarden.Dockerfile": rf'{_IMAGE}|image\.version="(.+)"',
     "deploy/docker-bake.hcl": r'"VERSION" \{ default = "(.+)" \}',
     **dict.fromkeys(
@@ -45,7 +46,13 @@ PLACES: Final[dict[str, str]] = {
             *(
                 "deploy/chart/ci/monitoring-values.yaml",
                 "deploy/chart/ci/workers-values.yaml",
-                *("docs/install.md", "docs/loopback.md", "docs/engines.md", "docs/catalogue/index.md"),
+                *(
+                    "docs/install.md",
+                    "docs/loopback.md",
+                    "docs/engines.md",
+                    "docs/catalogue/index.md",
+                    "docs/preview.md",
+                ),
             ),
         ),
         _IMAGE,

@@ -28,7 +28,7 @@ def reader(tmp_path: Path) -> Path:
     for language, block in BLOCKS:
         if language == "yaml" and block.startswith("# "):
             file = tmp_path / block.partition("\n")[0].removeprefix("# ")
-            file.parent.mkdir(exist_ok=True)
+            file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(block)
     (tmp_path / "config").mkdir()
     shutil.copy(ROOT / "gateway/dev.yaml", tmp_path / "config/gateway.yaml")

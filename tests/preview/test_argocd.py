@@ -7,12 +7,20 @@ from __future__ import annotations
 
 import copy
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
 from gateway.tools.preview.argocd import ignore_differences
+from tests.kit import call_command
 from tests.preview.argocd_cases import FILE, RECORDED, manifests, question, with_ignored
+from tests.preview.kit import CONFIG_MAP, WEB, configure, deny, of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.faults.kit import StartWorker
 
 ANSWERS = [json.loads(line) for line in FILE.read_text().splitlines()]
 
@@ -67,3 +75,28 @@ def test_names_are_quoted_in_expressions_and_pointers() -> None:
     assert found["jqPathExpressions"] == [
         '.spec.containers[]? | select(.name == "x\\") | del(.spec") | .image'
     ]
+
+
+@pytest.mark.process
+def test_the_command_prints_the_part_of_an_application(tmp_path: Path, start_worker: StartWorker) -> None:
+    replaced = {"patch": [{"op": "replace", "path": "/spec/replicas", "value": 3}]}
+    config = configure(
+        tmp_path / "c.yaml",
+        start_worker().target,
+        mutate=[of(replaced, "apps", "deployments")],
+        validate=[of(deny(), "", "configmaps")],
+    )
+    broken = "apiVersion: v1\nkind: [\n"
+    arguments = ("preview", "-", "--config", config, "--argocd-ignore")
+    done = call_command(*arguments, stdin=f"{WEB}---\n{CONFIG_MAP}".encode())
+    assert done.returncode == 1, done.stderr
+    assert done.stdout.startswith("# Without an entry, because admission does not allow it: 1 object\n")
+    entry = {"group": "apps", "kind": "Deployment", "name": "web", "jsonPointers": ["/spec/replicas"]}
+    assert yaml.safe_load(done.stdout) == {
+        "ignoreDifferences": [entry],
+        "syncPolicy": {"syncOptions": ["RespectIgnoreDifferences=true"]},
+    }
+    done = call_command(*arguments, stdin=broken.encode())
+    assert done.returncode == 2
+    assert yaml.safe_load(done.stdout) == {"ignoreDifferences": []}
+    assert done.stderr.startswith("stdin:3:1: ")

@@ -6,8 +6,6 @@ configuration or input, 3 something could not be decided.
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -15,6 +13,7 @@ from gateway.base import logs
 from gateway.base.errors import ClusterError, ConfigError, GatewayError
 from gateway.engine.object_review import DEFAULT_GROUPS, DEFAULT_NAMESPACE
 from gateway.server.kubernetes import select_cluster as cluster
+from gateway.tools.cli import preview_outputs
 from gateway.tools.cli.arguments import add_config, add_kubernetes
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from gateway.tools.offline.gateway import OfflineGateway
     from gateway.tools.preview.forecast import Forecast
     from gateway.tools.preview.manifests import Input
-    from gateway.tools.preview.report import Output, Report
+    from gateway.tools.preview.report import Report
     from gateway.tools.preview.run import CustomResource, Preview
 
     Previewer = Callable[[OfflineGateway], Preview]
@@ -43,11 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("paths", metavar="DIR_OR_FILE", nargs="+", help="rendered manifests; - for standard input")
     add_config(parser)
-    add("--json", action="store_true", help="print a document of the kind PreviewReport")
-    add("--sarif", metavar="FILE", type=Path, help="also write the findings as SARIF, for code scanning")
-    add("--junit", metavar="FILE", type=Path, help="also write the results as JUnit's XML")
-    add("--markdown", metavar="FILE", type=Path, help="also write the results as a comment in Markdown")
-    add("--write", metavar="DIR", type=Path, help="also write the objects after all changes to files in DIR")
+    preview_outputs.add_arguments(parser)
     add(
         "--expand",
         choices=("true", "false"),
@@ -168,7 +163,7 @@ async def _preview(
         if forecast is not None:
             await _compute(forecast, gateway, preview, found, uses_cluster=is_clustered)
             about |= forecast.document()
-        report = Report(_outputs(parsed, config, about))
+        report = Report(preview_outputs.outputs(parsed, config, about))
         results = preview(gateway).run(found.read())
         try:
             async with aclosing(results):
@@ -177,7 +172,7 @@ async def _preview(
         except ClusterError as error:
             report.totals.stopped = str(error)
     report.end()
-    if forecast is not None and not parsed.json:
+    if forecast is not None and not (parsed.json or parsed.argocd_ignore):
         logs.print_text("".join(f"{line}\n" for line in forecast.lines()))
     return report
 
@@ -195,34 +190,6 @@ async def _compute(
     if other is not None:
         async with offline_gateway(other, uses_cluster=uses_cluster) as later:
             await forecast.add_answers(*(preview(each).run(found.read()) for each in (gateway, later)))
-
-
-def _outputs(parsed: argparse.Namespace, config: Config, about: dict[str, object]) -> list[Output]:
-    from gateway.tools.preview.text import JsonOutput, TextOutput
-
-    is_styled = sys.stdout is not None and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    found: list[Output] = [
-        JsonOutput(logs.print_text, about)
-        if parsed.json
-        else TextOutput(logs.print_text, is_styled=is_styled)
-    ]
-    if parsed.sarif is not None:
-        from gateway.tools.preview.sarif import SarifOutput
-
-        found.append(SarifOutput(parsed.sarif, config))
-    if parsed.junit is not None:
-        from gateway.tools.preview.junit import JunitOutput
-
-        found.append(JunitOutput(parsed.junit))
-    if parsed.markdown is not None:
-        from gateway.tools.preview.markdown import MarkdownOutput
-
-        found.append(MarkdownOutput(parsed.markdown))
-    if parsed.write is not None:
-        from gateway.tools.preview.written import WrittenObjects
-
-        found.append(WrittenObjects(parsed.write))
-    return found
 
 
 def _known(found: Input, default: str) -> tuple[dict[str, Namespace], dict[tuple[str, str], CustomResource]]:

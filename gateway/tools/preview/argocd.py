@@ -19,14 +19,20 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from gateway.base import logs
 from gateway.pure.openapi.documents import built_in_schemas
 from gateway.pure.openapi.schemas import GroupVersionKind, UnknownKindError
 from gateway.pure.openapi.types import reference
+from gateway.tools.offline.changes import as_yaml
+from gateway.tools.preview.text import number_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from gateway.pure.openapi.types import Schema
+    from gateway.tools.preview.manifests import Unreadable
+    from gateway.tools.preview.model import Previewed
+    from gateway.tools.preview.report import Listed, Totals
 
     Json = dict[str, Any]
 
@@ -287,12 +293,37 @@ def _member(name: str) -> str:
     return name if _IDENTIFIER.fullmatch(name) else json.dumps(name)
 
 
-def document(entries: Iterable[Json]) -> Json:
-    """Return the part of an Application's ``spec`` with *entries*.
+class IgnoredDifferences:
+    """The part of an Application's ``spec`` with an entry for each object that needs one, as YAML."""
 
-    Without ``RespectIgnoreDifferences`` Argo CD shows no difference and still writes the value of Git.
-    """
-    return {
-        "ignoreDifferences": list(entries),
-        "syncPolicy": {"syncOptions": ["RespectIgnoreDifferences=true"]},
-    }
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write = write
+        self._entries: list[Json] = []
+        self._rejected = 0
+
+    def add(self, found: Previewed, listed: list[Listed]) -> None:
+        """Take an object of the input. What controllers create is in no Application."""
+        del listed
+        if found.final is None:
+            self._rejected += 1
+            return
+        manifest = found.manifest.object
+        entry = ignore_differences(manifest, found.final) if manifest["metadata"].get("name") else None
+        if entry is not None:
+            self._entries.append(entry)
+
+    def add_unreadable(self, found: Unreadable) -> None:
+        """Say on standard error what is no object."""
+        logs.print_error(f"{found.place}: {found.message}")
+
+    def end(self, totals: Totals) -> None:
+        """Write the entries.
+
+        Without ``RespectIgnoreDifferences`` Argo CD shows no difference and still writes the value of Git.
+        """
+        del totals
+        if self._rejected:
+            number = number_of(self._rejected, "object")
+            self._write(f"# Without an entry, because admission does not allow it: {number}\n")
+        options = {"syncPolicy": {"syncOptions": ["RespectIgnoreDifferences=true"]}} if self._entries else {}
+        self._write(as_yaml({"ignoreDifferences": self._entries, **options}))
