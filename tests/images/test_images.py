@@ -7,6 +7,7 @@ import os
 import re
 import ssl
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,10 +15,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gateway import __version__
+from tests.ci.runner import Run, component, environment
 from tests.images.builder import Image, Store, missing
 from tests.kit import PATIENCE_S, REVIEWS, ROOT, GatewayProcess, Process, pool_document
 from tests.languages.toolchains import missing as missing_tools
 from tests.languages.toolchains import named
+from tests.preview.kit import WEB
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -249,3 +252,64 @@ def test_the_image_of_gatekeepers_worker_serves_a_policy_and_lists_its_modules(
     worker.expect(r"serving \d+ policies on 127")
     worker.signal(15)
     assert worker.wait() == 0
+
+
+_AS_DOCKER = """\
+import json, os, sys
+arguments = sys.argv[1:]
+assert arguments[:2] == ["run", "--rm"], arguments
+image = arguments.index("IMAGE")
+user = arguments[arguments.index("--user") + 1]
+folder = arguments[arguments.index("--workdir") + 1]
+command = [one.replace("USER", user) for one in json.loads(COMMAND)]
+start = "import os, sys; os.chdir(sys.argv[1]); os.execvp(sys.argv[2], sys.argv[2:])"
+os.execvp(command[0], [*command, "-c", start, folder, "admission-gateway", *arguments[image + 1 :]])
+"""
+
+
+def test_the_action_runs_the_image(gateway_image: Image, folder: Path) -> None:
+    repository, temporary, programs = (folder / name for name in ("repository", "temporary", "programs"))
+    for each in (repository, temporary, programs):
+        each.mkdir()
+    (repository / "manifests").mkdir()
+    (repository / "manifests" / "web.yaml").write_text(WEB)
+    (repository / "gateway.yaml").write_text((ROOT / "gateway" / "dev.yaml").read_text())
+    python = Image(
+        gateway_image.root, {**gateway_image.config, "User": "USER", "Entrypoint": ["python"]}, 0
+    ).command(folder, "-I")
+    docker = programs / "docker"
+    text = _AS_DOCKER.replace("COMMAND", repr(json.dumps(python)))
+    docker.write_text(f"#!{sys.executable}\n{text}")
+    docker.chmod(0o755)
+    done = Run(repository, temporary, environment(programs, Path("/usr/sbin")), {})(
+        {"paths": "manifests", "config": "gateway.yaml", "image": "IMAGE"}
+    )
+    assert (done.status, done.outputs["result"]) == (1, "denied"), done.log
+    assert 'image "nginx" has no tag' in done.summary
+    assert "manifests/web.yaml" in Path(done.outputs["sarif"]).read_text()
+
+
+def test_the_job_of_the_component_runs_in_the_image_for_ci(
+    store: Store, gateway_image: Image, folder: Path
+) -> None:
+    del gateway_image  # It is what this image is made from.
+    image = store.build(
+        "ci/Dockerfile",
+        "admission-gateway-ci",
+        *("--build-arg", "GATEWAY_IMAGE=localhost/admission-gateway:latest"),
+    )
+    folder.chmod(0o777)
+    (folder / "web.yaml").write_text(WEB)
+    (folder / "gateway.yaml").write_text((ROOT / "gateway" / "dev.yaml").read_text())
+    _, job = component({"image": "ci", "paths": "web.yaml", "config": "gateway.yaml"})
+    (line,) = job["script"]
+    shell = Image(image.root, {**image.config, "Entrypoint": ["/bin/sh", "-c"]}, 0)
+    done = subprocess.run(
+        shell.command(folder, f"cd {folder} && {line}"),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    assert 'image "nginx" has no tag' in (folder / job["artifacts"]["reports"]["junit"]).read_text()

@@ -1,0 +1,53 @@
+"""The GitLab component: its job runs as a runner does, and writes what GitLab reads."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.ci.runner import WITHIN_S, component, environment
+from tests.preview.kit import CONFIG_MAP, WEB, configure, deny, pods
+
+if TYPE_CHECKING:
+    from tests.faults.kit import StartWorker
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("paths", "status", "failures"), [("allowed", 0, 0), ("manifests allowed", 1, 1)])
+def test_the_job_writes_the_reports_that_it_declares(
+    tmp_path: Path, start_worker: StartWorker, paths: str, status: int, failures: int
+) -> None:
+    for folder, text in (("manifests", WEB), ("allowed", CONFIG_MAP)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "a.yaml").write_text(text)
+    configure(tmp_path / "gateway.yaml", start_worker().target, validate=[pods(deny())])
+    name, job = component({"image": "registry.example/ci:1", "paths": paths, "config": "gateway.yaml"})
+    assert (name, job["stage"]) == ("admission-preview", "test")
+    assert job["image"] == {"name": "registry.example/ci:1", "entrypoint": [""]}
+    (line,) = job["script"]
+    done = subprocess.run(
+        ["sh", "-c", line],
+        cwd=tmp_path,
+        env=environment(Path(sys.executable).parent),
+        capture_output=True,
+        text=True,
+        timeout=WITHIN_S,
+        check=False,
+    )
+    assert done.returncode == status, done.stdout + done.stderr
+    report = ElementTree.parse(tmp_path / job["artifacts"]["reports"]["junit"])
+    assert len(report.findall(".//failure")) == failures
+    assert job["artifacts"]["when"] == "always"
+    for file in job["artifacts"]["paths"]:
+        assert (tmp_path / file).stat().st_size
+
+
+def test_inputs_replace_name_and_stage() -> None:
+    name, job = component({"image": "i", "job": "admission: prod", "stage": "lint", "arguments": "--json"})
+    assert (name, job["stage"]) == ("admission: prod", "lint")
+    assert "--json -- manifests" in job["script"][0]
