@@ -81,6 +81,7 @@ MAIN: Final[dict[str, tuple[str, ...]]] = {
         "gateway/config/merge/digest.py",
         "gateway/tools/status/",
     ),
+    "defaults": ("defaults_are_those_of_the_api_server", "gateway/pure/workloads/"),
     "differential": (
         "an_operation_has_the_outcome_without_a_gateway",
         "gateway/pure/core/evaluation.py",
