@@ -128,6 +128,7 @@ class Gateway:
             process,
         )
         records.shadows.listener = self._plans.collector
+        self.metrics.plans = self._plans.plans.numbers
         self._followers = Followers(
             (("access to the pages", self._activate_pages),),
             (

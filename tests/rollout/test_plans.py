@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from prometheus_client import generate_latest
+
 from gateway.engine.stages import Stages
+from gateway.observe.telemetry.metrics import Metrics
 from gateway.pure.core.webhook import Rollout
 from gateway.pure.rollout_plan.decide import pause, roll_back, skip
 from gateway.pure.rollout_plan.model import Gates, Plan, Rollback, Stage
@@ -18,6 +22,8 @@ from tests.core.build import webhook
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
     from gateway.pure.rollout_plan.state import Decision
     from gateway.server.rollout.plans import LivePlan
@@ -266,3 +272,29 @@ async def test_the_last_states_count_at_a_start_without_the_store(tmp_path: Path
     late.plans.activate([late.hook])
     assert late.rollout == PLAN.stages[1].rollout
     del other
+
+
+async def test_metrics_have_stage_phase_and_gates(tmp_path: Path) -> None:
+    time, (one, other) = await begun(tmp_path)
+    other.see(refuses=True)
+    await pass_hours(time, one, other)
+    (numbers,) = one.plans.numbers()
+    assert (numbers.webhook, numbers.stage, numbers.phase) == (one.hook.id, 1, "Paused")
+    # Evidence begins again with the decision.
+    assert (numbers.gates["fail"], numbers.gates["unknown"]) == (0, 2)
+    metrics = Metrics()
+    metrics.plans = one.plans.numbers
+    text = generate_latest(metrics.registry).decode()
+    labels = f'{{name="{one.hook.name}",'
+    assert f'admission_gateway_rollout_plan_stage{labels}type="validating"}} 1.0' in text
+    assert f'admission_gateway_rollout_plan_phase{labels}phase="Paused",type="validating"}} 1.0' in text
+    assert f'admission_gateway_rollout_plan_gates{labels}type="validating",value="unknown"}} 2.0' in text
+
+
+async def test_a_plan_that_is_gone_is_named_with_what_holds_now(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, (one, _) = await begun(tmp_path)
+    one.plans.activate([replace(one.hook, plan=None, rollout=None)])
+    assert "is gone: it was in stage 1 of 3 (Audit), and its mode is Enforce now" in caplog.text
+    assert not one.plans.numbers()

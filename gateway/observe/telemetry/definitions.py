@@ -147,6 +147,25 @@ WEBHOOK_NOT_ENFORCED: Final = _counter(
     "`failed` for a rejection, `changed` for a patch",
     *("name", "type", "mode", "result"),
 )
+ROLLOUT_PLAN_STAGE: Final = _gauge(
+    "rollout_plan_stage",
+    "stage of a [rollout plan](rollout-plans.md) that is in force, from 1; the smallest of all processes",
+    *("name", "type"),
+    is_lowest=True,
+)
+ROLLOUT_PLAN_PHASE: Final = _gauge(
+    "rollout_plan_phase",
+    "1 for the phase of a rollout plan: `Progressing`, `Paused`, `RolledBack`, `Complete`, or `Unknown` "
+    "without a state",
+    *("name", "type", "phase"),
+    is_highest=True,
+)
+ROLLOUT_PLAN_GATES: Final = _gauge(
+    "rollout_plan_gates",
+    "gates of the present stage by what they said last: `pass`, `fail` or `unknown`",
+    *("name", "type", "value"),
+    is_highest=True,
+)
 CACHE_LOOKUPS: Final = _counter(
     "webhook_cache_lookups",
     "look-ups in the [cache](configuration.md#cache) of a webhook; `result` is `hit`, without a call, or "

@@ -22,11 +22,12 @@ from gateway.pure.core.trace import is_sampled, trace_id_of
 from gateway.pure.core.verdict import Allowed, Denied, DryRunRefused, Failed, FailureReason
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from prometheus_client.core import Metric
 
     from gateway.observe.telemetry.definitions import Definition
+    from gateway.observe.telemetry.rollouts import PlanNumbers
     from gateway.observe.telemetry.series import NumbersKey, Timing
     from gateway.pure.core.answer import Answer
     from gateway.pure.core.conditions import Excluded
@@ -160,6 +161,8 @@ class Metrics:
         """The digest of the configuration in force, and the timeouts of its webhooks, in seconds by name
         and type."""
         self.exceptions = ExceptionUses()
+        self.plans: Callable[[], Iterable[PlanNumbers]] = tuple
+        """Returns the numbers of the rollout plans."""
         self.disputes: Mapping[Dispute, Seen] = {}
         """Mutating webhooks that do not come to rest, see ``gateway.observe.decisions.disputes``."""
         self.history: ConfigHistory | None = None
@@ -340,6 +343,7 @@ class Metrics:
                 for one, seen in tuple(self.disputes.items())
             },
         )
+        yield from self._plan_families()
         yield _family(
             definitions.WEBHOOK_POLICY_MISMATCHES,
             {
@@ -379,6 +383,16 @@ class Metrics:
             yield _family(definitions.SPANS_EXPORTED, {(): self.spans["exported"]})
             yield _family(definitions.SPANS_DROPPED, {(reason,): self.spans[reason] for reason in dropped})
             yield _family(definitions.REVIEWS_NOT_RECORDED, {(): self.spans["not_recorded"]})
+
+    def _plan_families(self) -> Iterator[Metric]:
+        # If two configurations have a webhook of one name, the last counts, as in all metrics by name.
+        found = {(one.webhook.name, TYPES[one.webhook.phase]): one for one in self.plans()}
+        yield _family(definitions.ROLLOUT_PLAN_STAGE, {key: one.stage for key, one in found.items()})
+        yield _family(definitions.ROLLOUT_PLAN_PHASE, {(*key, one.phase): 1 for key, one in found.items()})
+        yield _family(
+            definitions.ROLLOUT_PLAN_GATES,
+            {(*key, value): number for key, one in found.items() for value, number in one.gates.items()},
+        )
 
     def _plain_counters(self) -> Iterator[Metric]:
         refused, pools = tuple(self.refused.items()), tuple(self._pools.items())

@@ -1,19 +1,19 @@
-"""Counts of what has no effect yet: webhooks in other modes than Enforce, and candidates."""
+"""Counts of what has no effect yet, webhooks in other modes than Enforce and candidates, and of plans."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gateway.observe.telemetry import definitions
 from gateway.observe.telemetry.series import PHASES, TYPES, Counts
 from gateway.pure.core.verdict import Failed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from gateway.observe.telemetry.series import Numbers, NumbersKey
     from gateway.pure.core.outcome import Outcome
-    from gateway.pure.core.webhook import Webhook
+    from gateway.pure.core.webhook import Webhook, WebhookId
 
 
 class RolloutCounts:
@@ -62,3 +62,14 @@ class RolloutCounts:
             of_webhook.newly_denied += count if difference == "newly_denied" else 0
             of_webhook.newly_allowed += count if difference == "newly_allowed" else 0
             of_webhook.candidate_failed += count if difference == "failed" else 0
+
+
+class PlanNumbers(NamedTuple):
+    """What metrics show of a rollout plan."""
+
+    webhook: WebhookId
+    stage: int
+    """From 1."""
+    phase: str
+    gates: Mapping[str, int]
+    """The number of gates by what they said last."""

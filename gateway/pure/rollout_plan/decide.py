@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from gateway.base.errors import GatewayError
 from gateway.pure.core.durations import format_duration
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from gateway.pure.rollout_plan.state import Phase, PlanState
 
 Value = Literal["pass", "fail", "unknown"]
+VALUES: Final[tuple[Value, ...]] = get_args(Value)
 
 LONGEST_LOOK_S: Final = 600.0
 """Time that counts between two looks at the state. Nobody watched the stage for the rest of a longer one."""

@@ -21,8 +21,9 @@ import orjson
 
 from gateway.base.errors import GatewayError
 from gateway.base.private_folder import PrivateFolder, read_small_json
+from gateway.observe.telemetry.rollouts import PlanNumbers
+from gateway.pure.rollout_plan.decide import VALUES, decide, judge
 from gateway.pure.rollout_plan.decide import adopted as adopted_by
-from gateway.pure.rollout_plan.decide import decide, judge
 from gateway.pure.rollout_plan.evidence import Part
 from gateway.pure.rollout_plan.model import at_step, plan_of
 from gateway.pure.rollout_plan.state import started
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+UNKNOWN: Final = "Unknown"
+"""The phase of a plan whose state has not been read."""
 NO_STORE: Final = "rolloutPlans of the GatewayConfiguration is absent: plans stay in their first stage"
 _FILE: Final = "last.json"
 _POLL_S: Final = 0.02
@@ -161,12 +164,24 @@ class RolloutPlans:
             one.webhook.id: {
                 "stage": one.step + 1,
                 "stages": len(one.plan.stages),
-                "phase": "Unknown" if one.state is None else one.state.phase,
+                "phase": UNKNOWN if one.state is None else one.state.phase,
                 "reason": "" if one.state is None else one.state.decisions[-1].why,
                 "gates": [f"{result.value}: {result}" for result in one.results],
             }
             for one in self.plans.values()
         }
+
+    def numbers(self) -> list[PlanNumbers]:
+        """Return what metrics show of each plan."""
+        return [
+            PlanNumbers(
+                one.webhook.id,
+                one.step + 1,
+                UNKNOWN if one.state is None else one.state.phase,
+                {value: sum(result.value == value for result in one.results) for value in VALUES},
+            )
+            for one in self.plans.values()
+        ]
 
     # -- the configuration ----------------------------------------------------------------------------
 
@@ -186,14 +201,23 @@ class RolloutPlans:
 
     def activate(self, webhooks: Iterable[Webhook]) -> None:
         """Follow the plans of *webhooks* from now on, those of the configuration in force."""
-        before, self.plans = self.plans, {}
+        before, after = self.plans, dict[str, LivePlan]()
         for webhook in webhooks:
-            plan = plan_of(webhook)
+            name, plan = name_of(webhook), plan_of(webhook)
+            known = before.get(name)
             if plan is not None:
-                name = name_of(webhook)
-                known = before.get(name)
-                self.plans[name] = LivePlan(name, webhook, plan) if known is None else known
-                self.plans[name].webhook, self.plans[name].plan = webhook, plan
+                after[name] = LivePlan(name, webhook, plan) if known is None else known
+                after[name].webhook, after[name].plan = webhook, plan
+            elif known is not None:
+                log.warning(
+                    "the rollout plan of %s is gone: it was in stage %d of %d (%s), and its mode is %s now",
+                    webhook.name,
+                    known.step + 1,
+                    len(known.plan.stages),
+                    known.stages[known.step],
+                    "Enforce" if webhook.rollout is None else webhook.rollout.mode,
+                )
+        self.plans = after
         self.observe()
 
     async def wait_until_synced(self, timeout_s: float) -> None:
