@@ -85,6 +85,13 @@ def test_the_owner_is_the_controller_or_the_object(found: object, owner: str) ->
     assert len(owner_of({"metadata": {"name": "x" * 9999}}, "Pod")) == MAX_NAME
 
 
+def test_the_owner_of_a_secret_has_no_name_of_it() -> None:
+    one, other = (owner_of({"metadata": {"name": name}}, "Secret") for name in ("prod-db", "stage-db"))
+    assert one != other
+    assert one.startswith("Secret/")
+    assert "prod" not in one
+
+
 @given(st.lists(st.floats(0, 40), min_size=100, max_size=300))
 def test_the_percentile_is_in_its_bucket(seconds: list[float]) -> None:
     tally = Tally()

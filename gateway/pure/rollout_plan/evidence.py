@@ -194,7 +194,8 @@ def names_of(owners: Seen) -> set[str]:
 def owner_of(found: object, kind: str) -> str:
     """Return the owner of the object *found* of *kind*, ``KIND/NAME``: its controller, or else itself.
 
-    A controller that tries again is one owner, however many Pods it makes.
+    A controller that tries again is one owner, however many Pods it makes. Of a Secret it is a digest instead
+    of the name, as logs and reports leave such names out.
     """
     metadata = found.get("metadata") if isinstance(found, dict) else None
     metadata = metadata if isinstance(metadata, dict) else {}
@@ -202,7 +203,10 @@ def owner_of(found: object, kind: str) -> str:
     for one in references if isinstance(references, list) else ():
         if isinstance(one, dict) and one.get("controller") is True:
             return f"{one.get('kind')}/{one.get('name')}"[:MAX_NAME]
-    return f"{kind}/{metadata.get('name') or metadata.get('generateName') or ''}"[:MAX_NAME]
+    name = str(metadata.get("name") or metadata.get("generateName") or "")
+    if kind == "Secret":
+        name = hashlib.sha256(name.encode(errors="replace")).hexdigest()[:12]
+    return f"{kind}/{name}"[:MAX_NAME]
 
 
 class Tally:
