@@ -53,7 +53,8 @@ disturbed: install
 
 # Branch coverage of the pure packages and the engine by their own tests, without the longest, which repeat others with
 # larger inputs: some 90 seconds. The threshold is in pyproject.toml.
-COVERED := core cel conditions kyverno policies recorded openapi credentials dispatch engine simulation/test_rows.py
+COVERED := core cel conditions kyverno policies recorded openapi credentials dispatch engine rollout_plan workloads \
+  simulation/test_rows.py
 coverage: install
 	$(PYTEST) -q --cov --cov-report term:skip-covered $(CHOSEN) $(COVERED:%=tests/%) \
 	  --ignore tests/cel/test_bounds.py --ignore tests/cel/test_long_operations.py --ignore tests/engine/test_same_answer.py
