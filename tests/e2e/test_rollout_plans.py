@@ -139,10 +139,10 @@ def test_of_writers_with_one_version_one_wins(account: Path, tmp_path: Path) -> 
             assert sum(results) == 1
             await until(lambda: NAME in store.states)
             before = store.states[NAME]
-            results = await asyncio.gather(*(store.replace(NAME, before, {"n": n}) for n in range(6)))
+            results = await asyncio.gather(*(store.replace(NAME, before, {"n": n}) for n in range(6, 12)))
             assert sum(results) == 1
             await until(lambda: store.states[NAME] != before)
-            assert store.states[NAME].document == {"n": results.index(True)}
+            assert store.states[NAME].document == {"n": 6 + results.index(True)}
             await store.put_evidence("p0", {"process": "p0", "beat": 1})
             await store.put_evidence("p0", {"process": "p0", "beat": 2})
             await until(lambda: "p0" in store.evidence and store.evidence["p0"].document["beat"] == 2)
