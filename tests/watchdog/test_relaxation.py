@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gateway.base.errors import GatewayError
+from gateway.pure.core.service_accounts import service_account
 from gateway.tools.deadlocks.matching import Matcher, fail_entries
-from gateway.tools.deadlocks.requests import controller, node_user, request
+from gateway.tools.deadlocks.requests import node_user, request
 from gateway.tools.watchdog.probe import Probe, sight_of
 from gateway.tools.watchdog.relaxation import (
     ANNOTATION,
@@ -72,10 +73,10 @@ def test_an_entry_that_came_later_is_not_written_yet() -> None:
 
 NODE = node_user()
 POD_OF_SHOP = request(
-    "CREATE", "", "pods", namespace="shop", user=controller("replicaset-controller"), labels={}
+    "CREATE", "", "pods", namespace="shop", user=service_account("replicaset-controller"), labels={}
 )
 POD_OF_CNI = request(
-    "CREATE", "", "pods", namespace="calico", user=controller("daemon-set-controller"), labels={}
+    "CREATE", "", "pods", namespace="calico", user=service_account("daemon-set-controller"), labels={}
 )
 POD_STATUS = request("UPDATE", "", "pods/status", namespace="shop", name="a", user=NODE, labels={})
 NODE_ITSELF = request("CREATE", "", "nodes", name="node", user=NODE, labels={})

@@ -64,18 +64,25 @@ def owners_of(found: Json | None) -> tuple[Owner, ...]:
     That is the ownerReference with ``controller: true``, the Deployment or Argo's Rollout of a Pod whose
     ReplicaSet is named after a label of the Pod, and the CronJob of a Pod whose Job is named after its time.
     """
-    metadata: Any = found.get("metadata") if isinstance(found, dict) else None
+    one = controller_of(found)
+    if found is None or one is None:
+        return ()
+    version, kind, name = one.get("apiVersion"), one.get("kind"), one.get("name")
+    if not (isinstance(version, str) and isinstance(kind, str) and isinstance(name, str) and name):
+        return ()
+    owner = Owner(version.rpartition("/")[0], kind, name)
+    above = _above(owner, found["metadata"].get("labels"))
+    return (owner,) if above is None else (owner, above)
+
+
+def controller_of(found: object) -> Json | None:
+    """Return the ownerReference of the object *found* with ``controller: true``; None if it has none."""
+    metadata = found.get("metadata") if isinstance(found, dict) else None
     references = metadata.get("ownerReferences") if isinstance(metadata, dict) else None
     for one in references[:_MAX_REFERENCES] if isinstance(references, list) else ():
-        if not isinstance(one, dict) or one.get("controller") is not True:
-            continue
-        version, kind, name = one.get("apiVersion"), one.get("kind"), one.get("name")
-        if not (isinstance(version, str) and isinstance(kind, str) and isinstance(name, str) and name):
-            return ()
-        owner = Owner(version.rpartition("/")[0], kind, name)
-        above = _above(owner, metadata.get("labels"))
-        return (owner,) if above is None else (owner, above)
-    return ()
+        if isinstance(one, dict) and one.get("controller") is True:
+            return one
+    return None
 
 
 def _above(owner: Owner, labels: object) -> Owner | None:

@@ -1,7 +1,7 @@
 """What replicas have seen in one stage of a plan: the evidence on which its gates decide.
 
-Each replica counts for itself, in a :class:`Tally`, and publishes a :class:`Part`. Whoever decides merges the
-parts of all replicas into :class:`Evidence`.
+Each replica counts for itself, in a :class:`Tally`, and publishes a :class:`Part`. The process that decides
+merges the parts of all replicas into :class:`Evidence`.
 
 1. Merging is commutative, associative and idempotent. Of one source the part with the higher sequence counts.
    A source is one start of one replica: counts that begin again are those of another source.
@@ -18,6 +18,8 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
+
+from gateway.pure.core.workload import controller_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -197,12 +199,11 @@ def owner_of(found: object, kind: str) -> str:
     A controller that tries again is one owner, however many Pods it makes. Of a Secret it is a digest instead
     of the name, as logs and reports leave such names out.
     """
+    controller = controller_of(found)
+    if controller is not None:
+        return f"{controller.get('kind')}/{controller.get('name')}"[:MAX_NAME]
     metadata = found.get("metadata") if isinstance(found, dict) else None
     metadata = metadata if isinstance(metadata, dict) else {}
-    references = metadata.get("ownerReferences")
-    for one in references if isinstance(references, list) else ():
-        if isinstance(one, dict) and one.get("controller") is True:
-            return f"{one.get('kind')}/{one.get('name')}"[:MAX_NAME]
     name = str(metadata.get("name") or metadata.get("generateName") or "")
     if kind == "Secret":
         name = hashlib.sha256(name.encode(errors="replace")).hexdigest()[:12]

@@ -1,6 +1,7 @@
 """The state of a rollout plan: one object, which all replicas read and one of them writes.
 
-Whoever writes it says which version it has read (compare and swap), so of two that decide at once one loses.
+A process that writes it says which version it has read (compare and swap). Of two that decide at once, one
+loses.
 The step in force is the one in the state. No replica computes it from a clock.
 """
 
@@ -54,7 +55,7 @@ class Decision:
     """A user, or empty: the gateway."""
     why: str
     time_s: int
-    """When, by the clock of whoever decided."""
+    """When, by the clock of the process that decided."""
     revision: int
 
     def as_json(self) -> Json:
@@ -82,7 +83,7 @@ class PlanState:
     window: int
     """Evidence of other windows does not count."""
     started_at_s: int
-    """When the step began, by the clock of whoever decided."""
+    """When the step began, by the clock of the process that decided."""
     elapsed_s: float = 0.0
     """How long those who decide have watched the step, each by its monotonic clock."""
     sources: Mapping[str, int] = field(default_factory=dict)

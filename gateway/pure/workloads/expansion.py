@@ -17,6 +17,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
 from gateway.pure.admission_policies.templates import TEMPLATE, pod_prefix
+from gateway.pure.core.service_accounts import service_account
 from gateway.pure.workloads.default_rules import part, parts
 from gateway.pure.workloads.defaults import NEWEST, kind_of, with_defaults
 
@@ -120,9 +121,7 @@ class _Owner:
 
 
 def _created(controller: str, made: Json, template: tuple[str, ...] = TEMPLATE) -> Created:
-    user = f"system:serviceaccount:kube-system:{controller}"
-    groups = ("system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated")
-    return Created(made, user, groups, template)
+    return Created(made, *service_account(controller), template)
 
 
 def _pod(owner: _Owner, template: Json, **metadata: object) -> Json:
@@ -342,11 +341,8 @@ def _cron_job(owner: _Owner) -> tuple[Created, ...]:
 
 def _guessed(owner: _Owner) -> tuple[Created, ...]:
     """A Pod of a workload that is not built in, created by a controller in its namespace."""
-    account = f"system:serviceaccounts:{owner.namespace}"
-    user = f"system:serviceaccount:{owner.namespace}:controller"
-    groups = ("system:serviceaccounts", account, "system:authenticated")
     pod = _pod(owner, part(owner.spec, "template"))
-    return (Created(pod, user, groups, TEMPLATE, is_guess=True),)
+    return (Created(pod, *service_account("controller", owner.namespace), TEMPLATE, is_guess=True),)
 
 
 _EXPANDED: Final[Mapping[tuple[str, str], Callable[[_Owner], tuple[Created, ...]]]] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from gateway.pure.core.workload import owners_of
+from gateway.pure.core.workload import controller_of, owners_of
 from gateway.tools.audit.keys import short_digest
 
 if TYPE_CHECKING:
@@ -65,18 +65,9 @@ def left_out(item: Mapping[str, Any]) -> str:
     return ""
 
 
-def _controller_of(item: Mapping[str, Any]) -> Json | None:
-    """Return the ownerReference of the controller of *item*. None if it has none."""
-    owners = metadata_of(item).get("ownerReferences")
-    for one in owners if isinstance(owners, list) else ():
-        if isinstance(one, dict) and one.get("controller") is True:
-            return one
-    return None
-
-
 def same_pods(kind: ListedKind, item: Mapping[str, Any]) -> bytes:
     """Return what Pods of one controller and template share. Empty if *item* is not such a Pod."""
-    owner = _controller_of(item) if kind.named == "pods" else None
+    owner = controller_of(item) if kind.named == "pods" else None
     if owner is None:
         return b""
     labels = _labels(metadata_of(item))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from gateway.config.kinds.namespace import KUBE_SYSTEM
+from gateway.pure.core.service_accounts import service_account
 from gateway.pure.openapi.built_in_resources import RESOURCES
 from gateway.tools.deadlocks.model import Request
 
@@ -79,12 +79,6 @@ def node_user(name: str = "node") -> tuple[str, tuple[str, ...]]:
     return f"system:node:{name}", ("system:nodes", ALL)
 
 
-def controller(name: str, namespace: str = KUBE_SYSTEM) -> tuple[str, tuple[str, ...]]:
-    """Return user and groups of a service account: by default that of the controller *name*."""
-    of_namespace = f"system:serviceaccounts:{namespace}"
-    return f"system:serviceaccount:{namespace}:{name}", ("system:serviceaccounts", of_namespace, ALL)
-
-
 def api_server_starts() -> tuple[Request, ...]:
     """Return what an API server itself writes when it starts."""
     return tuple(_written(_API_SERVER_STARTS, API_SERVER))
@@ -100,13 +94,13 @@ def node_joins(labels: Mapping[str, str] | None) -> tuple[Request, ...]:
     """Return what a node with *labels* needs to join and to stay Ready."""
     bootstrap = ("system:bootstrap:token", ("system:bootstrappers", ALL))
     csr = ("CREATE", "certificates.k8s.io", "certificatesigningrequests")
-    signer = controller("certificate-controller")
+    signer = service_account("certificate-controller")
     found = [
         *_written(_NODE_JOINS, node_user(), labels),
         request(*csr, name="csr", user=bootstrap),
         request("UPDATE", csr[1], f"{csr[2]}/approval", name="csr", user=signer),
         request("UPDATE", csr[1], f"{csr[2]}/status", name="csr", user=signer),
-        request("UPDATE", "", "nodes", name="node", user=controller("node-controller"), labels=labels),
+        request("UPDATE", "", "nodes", name="node", user=service_account("node-controller"), labels=labels),
     ]
     return tuple(found)
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from gateway.config.kinds.namespace import KUBE_SYSTEM
+from gateway.pure.core.service_accounts import service_account
 from gateway.pure.workloads.default_rules import part, parts
 from gateway.tools.deadlocks.model import Request, Subject, Tier
 from gateway.tools.deadlocks.requests import (
     ANYBODY,
     SCHEDULER,
     api_server_starts,
-    controller,
     controllers_start,
     node_joins,
     node_user,
@@ -247,7 +247,7 @@ def _of_pod(
         return
     if kind in _CONTROLLERS:
         group, resource, account = _CONTROLLERS[kind]
-        by = controller(account)
+        by = service_account(account)
         yield request("UPDATE", group, f"{resource}/status", **there, name=name, user=by, purpose="update")
         if kind == "Deployment":
             yield request("CREATE", group, "replicasets", **there, user=by, purpose="update")
@@ -260,11 +260,11 @@ def _of_pod(
     if _has_token(spec):
         yield request("CREATE", "", "serviceaccounts/token", **there, name=account_name, user=node)
     if any("persistentVolumeClaim" in one for one in parts(spec, "volumes")):
-        attacher = controller("attachdetach-controller")
+        attacher = service_account("attachdetach-controller")
         yield request("CREATE", "storage.k8s.io", "volumeattachments", user=attacher)
         yield request("UPDATE", "storage.k8s.io", "volumeattachments/status", user=attacher)
     if has_service:
-        slices = controller("endpointslice-controller")
+        slices = service_account("endpointslice-controller")
         for operation in ("CREATE", "UPDATE"):
             yield request(operation, "discovery.k8s.io", "endpointslices", **there, user=slices)
     yield request("DELETE", "", "pods", **there, name="pod", user=node, labels=labels, purpose="removal")
@@ -274,9 +274,9 @@ def _of_pod(
 def _creator(kind: str, namespace: str) -> tuple[str, tuple[str, ...]]:
     """Return who creates the Pods of a workload of *kind*."""
     if kind == "Deployment":
-        return controller("replicaset-controller")
+        return service_account("replicaset-controller")
     if kind in _CONTROLLERS:
-        return controller(_CONTROLLERS[kind][2])
+        return service_account(_CONTROLLERS[kind][2])
     return ANYBODY
 
 

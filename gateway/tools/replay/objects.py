@@ -10,6 +10,7 @@ from gateway.base.errors import GatewayError, ReviewError
 from gateway.base.files import SUFFIXES, UnusableFileError, read_file
 from gateway.config.yaml.parsing import parse_yaml
 from gateway.engine.object_review import RequestOptions, request_for
+from gateway.pure.core.service_accounts import service_account
 from gateway.pure.core.workload import owners_of
 from gateway.tools.replay.cases import Case
 from gateway.tools.replay.results import known
@@ -34,7 +35,6 @@ _CONTROLLERS: Final = {
     ("batch", "Job"): "job-controller",
 }
 """The ServiceAccounts that create what belongs to objects of a kind."""
-_GROUPS: Final = ("system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated")
 _OF_THE_SERVER: Final = (
     "uid",
     "resourceVersion",
@@ -94,7 +94,8 @@ def creation_options(found: Json, otherwise: RequestOptions) -> RequestOptions:
     controller = _CONTROLLERS.get(owners[0][:2]) if owners else None
     if controller is None:
         return otherwise
-    return RequestOptions(user=f"system:serviceaccount:kube-system:{controller}", groups=_GROUPS)
+    user, groups = service_account(controller)
+    return RequestOptions(user=user, groups=groups)
 
 
 def as_sent(document: dict[str, Any]) -> dict[str, Any]:
