@@ -102,6 +102,7 @@ _OF_PLANS: Final = {
             "stage": ("Stage", "The stage in force."),
             "phase": ("Phase", "Whether the plan progresses."),
             "reason": ("Reason", "Why it is in this stage and phase."),
+            "next": ("Next", "What it waited for when this was written."),
         },
     ),
     EVIDENCE: (

@@ -38,6 +38,7 @@ def overview_part(text: Callable[[str], str] = str, **given: int) -> dict[str, A
             "phase": "Paused",
             "reason": text("maxNewlyDenied: 1, such as team Pod/a, expected at most 0"),
             "gates": [text("fail: maxNewlyDenied: 1, expected at most 0")],
+            "waitsFor": [text("paused by ann: holidays")],
         },
         "failurePolicy": "Fail",
         "timeoutSeconds": 10,
@@ -206,7 +207,9 @@ def documents(text: Callable[[str], str] = str) -> dict[str, dict[str, Any]]:
     numbers = {"denied": 3, "failedClosed": 0, "failedOpen": 1, "wouldBeRefused": 2}
     webhook = {"name": text("a.b.c"), "clientConfig": {"url": text("https://a.example/")}}
     parts: dict[str, dict[str, Any]] = {
-        "overview": overview_part(text, failed_closed=1, failed_open=2, compared=329, newly_denied=63),
+        "overview": overview_part(
+            text, failed_closed=1, failed_open=2, compared=329, different=70, newly_denied=63
+        ),
         "decisions": {"decisions": [decision(text)], "leftOut": 4, "sinceSeconds": 1e9},
         "decision": {"decision": decision(text)},
         "differences": {

@@ -125,14 +125,16 @@ def test_a_dead_pool_is_one_notice_with_its_webhooks_and_the_effect() -> None:
 
 
 def test_what_a_roll_out_would_change_is_counted_by_webhook() -> None:
-    part = overview_part(compared=329, newly_denied=63, would_be_denied=5)
-    plain = {**part["webhooks"][1], "name": "plain", "mode": "Enforce", "rollout": None, **counts()}
+    part = overview_part(compared=329, different=70, newly_denied=63, would_be_denied=5)
+    plain = {**part["webhooks"][1], "name": "plain", "mode": "Enforce", "rollout": None, "plan": None}
+    plain |= counts()
     part["webhooks"].append(plain)
     found = merged("overview", part, part)
     assert [one["name"] for one in in_rollout(found["webhooks"])] == ["a.b.c", "a.b.c"]
     total = found["webhooks"][0]["total"]
     assert (total["wouldBeDenied"], total["denied"]) == (10, 0)
-    assert total["candidate"] == {"compared": 658, "newlyDenied": 126, "newlyAllowed": 0, "failed": 0}
+    candidate = {"compared": 658, "different": 140, "newlyDenied": 126, "newlyAllowed": 0, "failed": 0}
+    assert total["candidate"] == candidate
 
 
 def test_decisions_of_processes_are_in_the_order_of_time() -> None:

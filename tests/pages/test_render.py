@@ -177,7 +177,7 @@ def test_a_message_of_several_denials_has_a_line_for_each() -> None:
 
 def test_the_overview_says_how_many_requests_a_candidate_denies() -> None:
     html = page("overview")
-    for text in ("Roll-outs", "Newly denied", ">329 <", ">63 <"):
+    for text in ("Roll-outs", ">70 <", "of 329<", ">63 newly denied<", "paused by ann: holidays"):
         assert text in html
 
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.observe.telemetry.definitions import PREFIX
 from gateway.observe.telemetry.exposition import expose
 from gateway.observe.telemetry.metrics import Metrics
 from gateway.tools.status.exposition import overview_of_metrics
@@ -32,6 +33,7 @@ def exposition() -> str:
     metrics._rejections.labels("h.v.test", "validating", "CREATE", "calling_webhook_error", "500").inc(2)
     metrics.rollouts._not_enforced.add(("h.v.test", "validating", "Warn", "denied"), 7)
     metrics.rollouts._compared.add(("h.v.test", "validating"), 329)
+    metrics.rollouts._different.add(("h.v.test", "validating"), 70)
     metrics.rollouts._differences.add(("h.v.test", "validating", "newly_denied"), 63)
     metrics._fail_open.labels("h.v.test", "validating").inc(4)
     metrics.configuration = "d" * 64, {("h.v.test", "validating"): 10}
@@ -53,7 +55,7 @@ def test_the_overview_of_metrics_has_counts_pools_and_a_refused_configuration(ex
         "failedOpen": 4,
         "wouldBeDenied": 7,
         "wouldFailClosed": 0,
-        "candidate": {"compared": 329, "newlyDenied": 63, "newlyAllowed": 0, "failed": 0},
+        "candidate": {"compared": 329, "different": 70, "newlyDenied": 63, "newlyAllowed": 0, "failed": 0},
     }
     assert 1 <= webhook["recent"]["p50Ms"] <= webhook["recent"]["p99Ms"] <= 5
     assert [(pool["name"], pool["ready"]) for pool in overview["pools"]] == [("pool", 1), ("lost", 0)]
@@ -64,13 +66,50 @@ def test_the_overview_of_metrics_has_counts_pools_and_a_refused_configuration(ex
     }
     lines = render([reading, reading], is_styled=False)
     at = next(index for index, line in enumerate(lines) if line.startswith("ROLL-OUT"))
-    assert lines[at + 1].split() == ["h.v.test", "4", "14", "0", "658", "126", "0", "0"]
+    assert re.split(" {3,}", lines[at + 1])[-3:] == ["14 of 4", "0", "140 of 658"]
+    assert lines[at + 2] == "  candidate: 126 newly denied"
     assert any("was refused" in notice.title for notice in reading.notices())
 
 
 def test_an_exposition_of_another_program_is_refused() -> None:
     with pytest.raises(ValueError, match="no metrics of a gateway"):
         overview_of_metrics("up 1\n", "", [], 0.0)
+
+
+def test_a_roll_out_has_stage_numbers_and_next_gate_within_80_columns() -> None:
+    overview = overview_of_metrics(f"{PREFIX}build_info 1\n", "", [], 2_000_000_000.0)
+    candidate = {"compared": 329, "different": 63, "newlyDenied": 60, "newlyAllowed": 0, "failed": 1}
+    numbers = {"count": 1234, "denied": 0, "failedClosed": 0, "failedOpen": 0, "wouldFailClosed": 0}
+    plan = {"stage": 2, "stages": 4, "phase": "Progressing", "reason": "", "gates": []}
+    overview["webhooks"] = [
+        {
+            **dict.fromkeys(("pool", "policy", "url", "configuration"), ""),
+            "phase": "validate",
+            "name": "require-team-label.example.com",
+            "failurePolicy": "Fail",
+            "mode": "Warn",
+            "plan": {
+                **plan,
+                "waitsFor": ["for 24h: 13h left", "minReviews: 4 reviews, expected at least 10"],
+            },
+            "recent": {**numbers, "perSecond": 1.0, "p50Ms": None, "p99Ms": None},
+            "total": {**numbers, "wouldBeDenied": 12, "candidate": candidate},
+        }
+    ]
+    lines = render([Reading("g", overview)], is_styled=False)
+    at = next(index for index, line in enumerate(lines) if line.startswith("ROLL-OUT"))
+    assert lines[at : at + 5] == [
+        "ROLL-OUT                         MODE   STAGE   WOULD DENY    FAIL   DIFFER",
+        "require-team-label.example.com   Warn   2/4     12 of 1,234      0   63 of 329",
+        "  Progressing; next gate: for 24h: 13h left",
+        "    minReviews: 4 reviews, expected at least 10",
+        "  candidate: 60 newly denied, 1 failed",
+    ]
+    behind = {
+        **overview,
+        "webhooks": [{**overview["webhooks"][0], "plan": {**plan, "stage": 1, "waitsFor": []}}],
+    }
+    assert "1-2/4" in "\n".join(render([Reading("g", overview), Reading("h", behind)], is_styled=False))
 
 
 def replace_texts(value: object, text: str) -> Any:
@@ -113,7 +152,14 @@ def test_no_text_of_a_gateway_reaches_the_terminal_unescaped(text: str) -> None:
                 **dict.fromkeys(("phase", "configuration", "name", "failurePolicy", "mode"), "x"),
                 "total": {
                     **dict.fromkeys(("count", "wouldBeDenied", "wouldFailClosed"), 1),
-                    "candidate": dict.fromkeys(("compared", "newlyDenied", "newlyAllowed", "failed"), 1),
+                    "candidate": dict.fromkeys(
+                        ("compared", "different", "newlyDenied", "newlyAllowed", "failed"), 1
+                    ),
+                },
+                "plan": {
+                    **dict.fromkeys(("phase", "reason", "stage", "stages"), "x"),
+                    "gates": ["x"],
+                    "waitsFor": ["x", "y"],
                 },
                 "recent": {
                     "perSecond": 1.5,

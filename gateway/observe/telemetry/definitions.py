@@ -177,6 +177,12 @@ CANDIDATE_REVIEWS: Final = _counter(
     "reviews for which the answer of a [candidate](rollout.md#candidates) was compared with that in force",
     *("name", "type"),
 )
+CANDIDATE_DIFFERENT_REVIEWS: Final = _counter(
+    "candidate_different_reviews",
+    "reviews in which the answer of a candidate differed in any way",
+    "name",
+    "type",
+)
 CANDIDATE_DIFFERENCES: Final = _counter(
     "candidate_differences",
     "differences between the answer of a candidate and that in force; `kind` is `newly_denied`, "

@@ -22,9 +22,16 @@ class RolloutCounts:
     def __init__(self) -> None:
         self._not_enforced = Counts(definitions.WEBHOOK_NOT_ENFORCED)
         self._compared = Counts(definitions.CANDIDATE_REVIEWS)
+        self._different = Counts(definitions.CANDIDATE_DIFFERENT_REVIEWS)
         self._differences = Counts(definitions.CANDIDATE_DIFFERENCES)
         self._dropped = Counts(definitions.CALLS_AFTER_ANSWER_DROPPED)
-        self.all = (self._not_enforced, self._compared, self._differences, self._dropped)
+        self.all = (
+            self._not_enforced,
+            self._compared,
+            self._different,
+            self._differences,
+            self._dropped,
+        )
         """The collectors for the registry."""
 
     def not_enforced(self, outcome: Outcome) -> None:
@@ -42,6 +49,9 @@ class RolloutCounts:
         """Count a comparison of the candidate of *webhook* with the client in force, and its differences."""
         labels = webhook.name, TYPES[webhook.phase]
         self._compared.add(labels)
+        kinds = tuple(kinds)
+        if kinds:
+            self._different.add(labels)
         for kind in kinds:
             self._differences.add((*labels, kind))
 
@@ -57,6 +67,8 @@ class RolloutCounts:
             of_webhook.would_fail_closed += count if result == "failed" else 0
         for (name, kind), count in self._compared.items():
             numbers[PHASES[kind], name].compared += count
+        for (name, kind), count in self._different.items():
+            numbers[PHASES[kind], name].different += count
         for (name, kind, difference), count in self._differences.items():
             of_webhook = numbers[PHASES[kind], name]
             of_webhook.newly_denied += count if difference == "newly_denied" else 0

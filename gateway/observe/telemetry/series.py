@@ -136,6 +136,8 @@ class Numbers:
     """Failures under Fail that the mode of the webhook let pass."""
     compared: int = 0
     """Reviews for which the candidate was compared with the client in force."""
+    different: int = 0
+    """Those in which it differed in any way."""
     newly_denied: int = 0
     newly_allowed: int = 0
     candidate_failed: int = 0

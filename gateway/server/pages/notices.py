@@ -177,7 +177,7 @@ def _of_certificates(certificates: list[Json]) -> Iterator[Notice]:
 
 
 def in_rollout(webhooks: Iterable[Json]) -> list[Json]:
-    """Return those of *webhooks*, of an overview, that are not enforced everywhere or have a candidate.
+    """Return those of *webhooks*, of an overview, with a plan or a candidate, or not enforced everywhere.
 
     A webhook of which a mode let something pass since the start is one of them, whatever its mode is now.
     """
@@ -188,6 +188,7 @@ def _is_in_rollout(webhook: Json) -> bool:
     total, rollout = webhook["total"], webhook.get("rollout") or {}
     return (
         webhook["mode"] not in ("", "Enforce")
+        or bool(webhook.get("plan"))
         or bool(rollout.get("percentOfReviewsForCandidate"))
         or any((total["wouldBeDenied"], total["wouldFailClosed"], total["candidate"]["compared"]))
     )

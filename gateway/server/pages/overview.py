@@ -369,6 +369,7 @@ def _outcomes_of_webhook(numbers: Numbers) -> Json:
         "wouldFailClosed": numbers.would_fail_closed,
         "candidate": {
             "compared": numbers.compared,
+            "different": numbers.different,
             "newlyDenied": numbers.newly_denied,
             "newlyAllowed": numbers.newly_allowed,
             "failed": numbers.candidate_failed,

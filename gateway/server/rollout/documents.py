@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from admission_gateway_worker.text import printable
 from gateway.pure.rollout_plan.evidence import Evidence, InvalidEvidence, Part
 from gateway.pure.rollout_plan.state import InvalidState, PlanState
+from gateway.pure.rollout_plan.waiting import held as held_by
 from gateway.server.rollout.store import MAX_TEXT, Json, StoreError
 
 if TYPE_CHECKING:
@@ -20,9 +21,16 @@ _MAX_GATES = 20
 
 
 def state_document(
-    webhook: WebhookId, stages: Sequence[str], state: PlanState, gates: Iterable[str] = ()
+    webhook: WebhookId,
+    stages: Sequence[str],
+    state: PlanState,
+    gates: Iterable[str] = (),
+    waits_for: Iterable[str] = (),
 ) -> Json:
-    """Return the document of *state*. *stages* and *gates*, with what they say, are in words, for people."""
+    """Return the document of *state*.
+
+    *stages*, *gates*, with what they say, and *waits_for* are in words, for people.
+    """
     last = state.decisions[-1]
     return {
         "webhook": webhook.name,
@@ -31,6 +39,7 @@ def state_document(
         "stage": f"{state.step + 1}/{len(state.stage_digests)} {stages[state.step]}"[:MAX_TEXT],
         "phase": state.phase,
         "reason": last.why,
+        "next": "; ".join(held.texts if (held := held_by(state)) is not None else waits_for)[:MAX_TEXT],
         "stages": [one[:MAX_TEXT] for one in stages],
         "gates": [one[:MAX_TEXT] for one in gates],
         "state": state.as_json(),
@@ -59,6 +68,14 @@ def gates_of(stored: Stored) -> list[str]:
     """Return what the gates of the stage said last, in words."""
     found = stored.document.get("gates")
     return [printable(str(one), MAX_TEXT) for one in found[:_MAX_GATES]] if isinstance(found, list) else []
+
+
+def next_of(stored: Stored, state: PlanState) -> str:
+    """Return what the plan of *state* waited for when its state was written. Empty if that is not known."""
+    found = stored.document.get("next")
+    if (held := held_by(state)) is not None:
+        return printable("; ".join(held.texts), MAX_TEXT)
+    return printable(found, MAX_TEXT) if isinstance(found, str) else ""
 
 
 def stages_of(stored: Stored, state: PlanState) -> list[str]:

@@ -27,6 +27,7 @@ from gateway.pure.rollout_plan.decide import adopted as adopted_by
 from gateway.pure.rollout_plan.evidence import Part
 from gateway.pure.rollout_plan.model import at_step, plan_of
 from gateway.pure.rollout_plan.state import started
+from gateway.pure.rollout_plan.waiting import Waiting, held, waits_for
 from gateway.server.rollout.documents import (
     evidence_document,
     has_ended,
@@ -94,6 +95,17 @@ class LivePlan:
     fault: str = ""
     is_damaged: bool = False
     """Whether the stored state cannot be read; another version of the gateway may have written it."""
+
+    def waiting(self, now_s: float, *, since_s: float) -> Waiting:
+        """Return what it waits for; *now_s* and *since_s* are those of ``decide``."""
+        state = self.state
+        if state is not None and (found := held(state)) is not None:
+            return found
+        if self.fault:
+            return Waiting("store" if self.is_damaged else "processes", (self.fault,))
+        if state is None:
+            return Waiting("store", ("its state has not been read",))
+        return waits_for(self.plan, state, self.results, now_s, since_s=since_s)
 
     @property
     def stages(self) -> list[str]:
@@ -167,9 +179,16 @@ class RolloutPlans:
                 "phase": UNKNOWN if one.state is None else one.state.phase,
                 "reason": "" if one.state is None else one.state.decisions[-1].why,
                 "gates": [f"{result.value}: {result}" for result in one.results],
+                "waitsFor": list(self._waiting(one).texts),
             }
             for one in self.plans.values()
         }
+
+    def _waiting(self, one: LivePlan) -> Waiting:
+        found = one.waiting(self._wall(), since_s=self._now() - one.seen_at)
+        if self.fault and found.reason not in ("nothing", "person", "gateway"):
+            return Waiting("store", (self.fault,))
+        return found
 
     def numbers(self) -> list[PlanNumbers]:
         """Return what metrics show of each plan."""
@@ -356,7 +375,8 @@ class RolloutPlans:
                 found = state
         if found is not None:
             gates = [f"{result.value}: {result}" for result in one.results]
-            document = state_document(one.webhook.id, one.stages, found, gates)
+            waiting = waits_for(one.plan, found, one.results, now_s)
+            document = state_document(one.webhook.id, one.stages, found, gates, waiting.texts)
             written_over = None if one.stored is None else one.stored.version
             if await store.replace(one.name, one.stored, document):
                 if one.stored is not None and one.stored.version == written_over:

@@ -200,7 +200,7 @@ def _user() -> str:
 
 
 def _as_text(found: list[Stored]) -> list[str]:
-    from gateway.server.rollout.documents import gates_of, stages_of, webhook_of
+    from gateway.server.rollout.documents import gates_of, next_of, stages_of, webhook_of
 
     lines = []
     for one in found:
@@ -214,13 +214,15 @@ def _as_text(found: list[Stored]) -> list[str]:
         by = f" by {last.who}" if last.who else ""
         lines.append(f"  {last.action}{by}: {last.why}")
         lines += [f"  gate {gate}" for gate in gates_of(one)]
+        if state.phase == "Progressing":
+            lines.append(f"  next gate: {next_of(one, state) or 'not known until a gateway looks'}")
         if state.step + 1 < len(stages):
-            lines.append(f"  next: {stages[state.step + 1]}")
+            lines.append(f"  next stage: {stages[state.step + 1]}")
     return [printable(line, None) for line in lines] or ["there are no states of plans"]
 
 
 def _as_json(found: list[Stored]) -> list[str]:
-    from gateway.server.rollout.documents import gates_of, stages_of, webhook_of
+    from gateway.server.rollout.documents import gates_of, next_of, stages_of, webhook_of
 
     plans: list[dict[str, Any]] = []
     for one in found:
@@ -231,6 +233,7 @@ def _as_json(found: list[Stored]) -> list[str]:
                 "webhook": webhook_of(one),
                 "stages": [] if state is None else stages_of(one, state),
                 "gates": gates_of(one),
+                "waitsFor": "" if state is None else next_of(one, state),
                 "state": None if state is None else state.as_json(),
             }
         )

@@ -179,6 +179,7 @@ def _rollout_counts(samples: _Samples, labels: dict[str, str]) -> Json:
         "wouldFailClosed": samples.sum("webhook_not_enforced_total", result="failed", **labels),
         "candidate": {
             "compared": samples.sum("candidate_reviews_total", **labels),
+            "different": samples.sum("candidate_different_reviews_total", **labels),
             **{
                 name: samples.sum("candidate_differences_total", kind=kind, **labels)
                 for name, kind in _DIFFERENCES.items()

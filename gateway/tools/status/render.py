@@ -44,17 +44,18 @@ def render(readings: Sequence[Reading], *, is_styled: bool) -> list[str]:
                 lines.append(f"    and {len(notice.lines) - _SHOWN_LINES} more")
     overviews = [reading.overview for reading in readings if reading.overview is not None]
     if overviews:
-        for title, rows in (
-            ("WEBHOOK", _webhook_rows(overviews)),
-            ("ROLL-OUT", _rollout_rows(overviews)),
-            ("POOL AND ENDPOINT", _pool_rows(overviews)),
-            ("CERTIFICATE", _certificate_rows(overviews)),
-            ("EXCEPTION", _exception_rows(overviews)),
-            ("POLICY", _placement_rows(overviews)),
-        ):
-            if len(rows) > 1:
-                assert rows[0][0][0] == title
-                lines += ["", *_table(rows, is_styled=is_styled)]
+        webhooks, *others = (
+            _table(rows, is_styled=is_styled) if len(rows) > 1 else []
+            for rows in (
+                _webhook_rows(overviews),
+                _pool_rows(overviews),
+                _certificate_rows(overviews),
+                _exception_rows(overviews),
+                _placement_rows(overviews),
+            )
+        )
+        for table in (webhooks, _rollouts(overviews, is_styled=is_styled), *others):
+            lines += ["", *table] if table else []
     return lines
 
 
@@ -116,7 +117,7 @@ def _webhook_rows(overviews: Sequence[Json]) -> list[list[Cell]]:
                 (f"{configuration}/{name}" if configuration else name, ""),
                 (_PHASES.get(phase, phase), "dim"),
                 (webhooks[0]["failurePolicy"], "dim"),
-                _mode(webhooks[0]),
+                (webhooks[0]["mode"], "dim"),
                 (_number(sum(one["perSecond"] for one in recent)), ""),
                 (f"{sum(one['denied'] for one in recent):,}", ""),
                 (f"{closed:,}", "bad" if closed else ""),
@@ -139,39 +140,58 @@ def _by_identity(webhooks: Iterable[Json]) -> dict[tuple[str, str, str], list[Js
     return found
 
 
-def _rollout_rows(overviews: Sequence[Json]) -> list[list[Cell]]:
+def _rollouts(overviews: Sequence[Json], *, is_styled: bool) -> list[str]:
     """Return what roll-outs would change: the sums of all gateways, since their start."""
-    titles = "ROLL-OUT", "MODE", "CALLS", "WOULD BE DENIED", "WOULD FAIL", "COMPARED"
-    rows = [_head(*titles, "NEWLY DENIED", "NEWLY ALLOWED", "CANDIDATE FAILED")]
+    rows = [_head("ROLL-OUT", "MODE", "STAGE", "WOULD DENY", "FAIL", "DIFFER")]
+    notes: list[list[str]] = [[]]
     found = _by_identity(one for overview in overviews for one in in_rollout(overview["webhooks"]))
     for (_, configuration, name), webhooks in list(found.items())[:_SHOWN_WEBHOOKS]:
         totals = [webhook["total"] for webhook in webhooks]
         candidates = [total["candidate"] for total in totals]
+        plan = webhooks[0].get("plan")
+        # A replica that was away has another stage for a moment.
+        stages = sorted({str(one["plan"]["stage"]) for one in webhooks if one.get("plan")})
         rows.append(
             [
                 (f"{configuration}/{name}" if configuration else name, ""),
-                _mode(webhooks[0]),
-                _sum_of(totals, "count"),
-                _sum_of(totals, "wouldBeDenied", "warn"),
+                (webhooks[0]["mode"], "dim"),
+                (f"{'-'.join(stages)}/{plan['stages']}" if plan else "-", "dim"),
+                _part_of(totals, "wouldBeDenied", "count"),
                 _sum_of(totals, "wouldFailClosed", "bad"),
-                _sum_of(candidates, "compared"),
-                _sum_of(candidates, "newlyDenied", "warn"),
-                _sum_of(candidates, "newlyAllowed", "warn"),
-                _sum_of(candidates, "failed", "bad"),
+                _part_of(candidates, "different", "compared"),
             ]
         )
+        notes.append([*_plan_lines(plan), *_candidate_lines(candidates)])
+    if len(rows) == 1:
+        return []
+    lines = []
+    for row, texts in zip(_table(rows, is_styled=is_styled), notes, strict=True):
+        lines += [row, *(f"  {printable(text, _MAX_LINE_CHARS)}" for text in texts)]
     if len(found) > _SHOWN_WEBHOOKS:
-        rows.append([(f"and {len(found) - _SHOWN_WEBHOOKS} more; --json has all", "dim")])
-    return rows
+        lines.append(f"and {len(found) - _SHOWN_WEBHOOKS} more; --json has all")
+    return lines
 
 
-def _mode(webhook: Json) -> Cell:
-    """Return the mode of *webhook*, and the stage of its rollout plan if it has one."""
-    plan = webhook.get("plan")
+def _plan_lines(plan: Json | None) -> list[str]:
+    """Return the phase of *plan*, and what it waits for."""
     if not plan:
-        return webhook["mode"], "dim"
-    where = f"{webhook['mode']} ({plan['phase']} {plan['stage']}/{plan['stages']})"
-    return where, "warn" if plan["phase"] in ("Paused", "RolledBack") else "dim"
+        return []
+    first, *more = plan["waitsFor"] or [""]
+    return [f"{plan['phase']}{'; next gate: ' if first else ''}{first}", *(f"  {text}" for text in more)]
+
+
+def _candidate_lines(candidates: Sequence[Json]) -> list[str]:
+    titles = {"newlyDenied": "newly denied", "newlyAllowed": "newly allowed", "failed": "failed"}
+    numbers = {title: sum(one[member] for one in candidates) for member, title in titles.items()}
+    found = [f"{number:,} {title}" for title, number in numbers.items() if number]
+    return [f"candidate: {', '.join(found)}"] if found else []
+
+
+def _part_of(counts: Iterable[Json], member: str, whole: str) -> Cell:
+    """Return ``3 of 10``, or ``-`` if there is nothing to count."""
+    counts = tuple(counts)
+    number, of = (sum(one[name] for one in counts) for name in (member, whole))
+    return f"{number:,} of {of:,}" if of or number else "-", "warn" if number else ""
 
 
 def _sum_of(counts: Iterable[Json], member: str, style: Style = "") -> Cell:
