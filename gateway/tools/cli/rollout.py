@@ -7,9 +7,8 @@ import json
 import os
 import pwd
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from admission_gateway_worker.text import printable
 from gateway.base import logs
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
-    from gateway.pure.rollout_plan.model import Plan
     from gateway.pure.rollout_plan.state import PlanState
     from gateway.server.rollout.cluster_store import ClusterStore
     from gateway.server.rollout.folder_store import FolderStore
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
 
 DEFAULT_INSTALLATION: Final = "admission-gateway/admission-gateway"
 READ_WITHIN_S: Final = 10.0
-_ATTEMPTS: Final = 4
 _POLL_S: Final = 0.02
 _ACTIONS: Final = {
     "pause": "promote nothing until the plan is resumed",
@@ -38,14 +35,6 @@ _ACTIONS: Final = {
     "skip": "put the next stage in force, whatever the gates say",
     "rollback": "put the stage before in force",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class _Shape:
-    """What the actions read of a plan. The command has its state and needs no configuration."""
-
-    digest: str
-    last: int
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -151,45 +140,13 @@ def _choose(store: FolderStore | ClusterStore, webhook: str | None) -> Stored:
 
 
 async def _act(store: FolderStore | ClusterStore, webhook: str | None, action: str, reason: str) -> str:
-    """Change the state by compare and swap, on what it is then, and return a line."""
-    from gateway.pure.core.webhook import WebhookId
-    from gateway.pure.rollout_plan import decide
+    """Change the state, and return a line."""
+    from gateway.server.rollout.actions import act
     from gateway.server.rollout.cluster_store import ClusterStore
-    from gateway.server.rollout.documents import read_state, stages_of, state_document, webhook_of
 
     who = await store.who() if isinstance(store, ClusterStore) else _user()
-    act = {
-        "pause": decide.pause,
-        "resume": decide.resume,
-        "skip": decide.skip,
-        "rollback": decide.roll_back,
-    }[action]
-    for _ in range(_ATTEMPTS):
-        stored = _choose(store, webhook)
-        state = read_state(stored)
-        plan = cast("Plan", _Shape(state.generation, len(state.stage_digests) - 1))
-        why = reason or "no reason given"
-        after = act(plan, state, who=who, why=why, now_s=time.time())
-        kind = stored.document.get("type")
-        id_ = WebhookId(
-            "mutate" if kind == "mutate" else "validate",
-            str(stored.document.get("configuration", "")),
-            webhook_of(stored),
-        )
-        stages = stages_of(stored, state)
-        if await store.replace(stored.name, stored, state_document(id_, stages, after)):
-            number, stage = len(stages), stages[after.step]
-            where = f"stage {after.step + 1} of {number} ({stage})"
-            return printable(f"{id_.name}: {after.phase}, {where}, by {who}", None)
-        # A gateway was faster: what was asked for is asked of the state after that.
-        await _wait_for_another(store, stored)
-    raise GatewayError("the state changes all the time, try again")
-
-
-async def _wait_for_another(store: FolderStore | ClusterStore, before: Stored) -> None:
-    give_up = time.monotonic() + READ_WITHIN_S
-    while store.states.get(before.name) == before and time.monotonic() < give_up:  # noqa: ASYNC110
-        await asyncio.sleep(_POLL_S)
+    why = reason or "no reason given"
+    return printable(await act(store, lambda: _choose(store, webhook), action, who=who, why=why), None)
 
 
 def _user() -> str:
