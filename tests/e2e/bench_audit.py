@@ -1,7 +1,7 @@
 """``python -m tests.e2e.bench_audit``: an audit of many Pods in a kube-apiserver, its time and its memory.
 
-Pods are created by several processes, in many namespaces, without owners: each of them is evaluated. Half of
-them violate a policy. The first audit evaluates all, the second one goes on from its state.
+No Pod has an owner, so each of them is evaluated. Half of them violate five of ten policies. The first audit
+evaluates all and writes reports, the next ones go on from its state. kwok runs the Pods (``many_pods.py``).
 """
 
 from __future__ import annotations
@@ -27,71 +27,24 @@ import yaml
 from gateway.base.logs import print_output
 from tests.audit.kit import policy_documents
 from tests.e2e.binaries import VERSIONS, obtain
-from tests.e2e.client import Api
-from tests.e2e.cluster import ADMIN, Cluster
+from tests.e2e.cluster import Cluster
+from tests.e2e.controllers import Controllers
+from tests.e2e.many_pods import NAMESPACES, NODES, Load, change, fill, pod
+from tests.e2e.report_definitions import define_reports
 from tests.kit import ROOT, free_port
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-CREATORS: Final = 4
-NAMESPACES: Final = 100
 POLICIES: Final = 10
+CHANGED: Final = 100
+"""One of so many Pods is changed before the last audit."""
 
 
-def pod(number: int) -> dict[str, Any]:
-    """Return a Pod of some 4 KB as it is stored; every second one has a label."""
-    environment = [{"name": f"SETTING_{n}", "value": f"value-{n}"} for n in range(10)]
-    container = {
-        "image": f"registry.example.com/team/app:{number % 100}",
-        "env": environment,
-        "ports": [{"containerPort": 8080}],
-        "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "256Mi"}},
-        "securityContext": {"allowPrivilegeEscalation": False, "runAsNonRoot": True},
-        "readinessProbe": {"httpGet": {"path": "/ready", "port": 8080}},
-    }
-    labels = {"app": f"app-{number % 500}", **({"team": f"t{number % 20}"} if number % 2 else {})}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": f"app-{number}", "labels": labels},
-        "spec": {"containers": [{"name": name, **container} for name in ("main", "sidecar")]},
-    }
-
-
-def create(port: int, ca_file: Path, numbers: range) -> None:
-    """Create the Pods with *numbers*."""
-    api = Api(port, ca_file, ADMIN)
-    for number in numbers:
-        made = api.create(f"/api/v1/namespaces/n{number % NAMESPACES}/pods", pod(number))
-        assert made.status in (201, 409), made
-
-
-def fill(cluster: Cluster, number: int) -> float:
-    """Create *number* Pods, and return the seconds that it took."""
-    began = time.monotonic()
-    for n in range(NAMESPACES):
-        cluster.api.create("/api/v1/namespaces", {"kind": "Namespace", "metadata": {"name": f"n{n}"}})
-    context = multiprocessing.get_context("spawn")
-    share = -(-number // CREATORS)
-    workers = [
-        context.Process(
-            target=create,
-            args=(cluster.port, cluster.ca_file, range(n * share, min((n + 1) * share, number))),
-        )
-        for n in range(CREATORS)
-    ]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-        assert worker.exitcode == 0
-    return time.monotonic() - began
-
-
-def measure(name: str, arguments: Sequence[object]) -> None:
-    """Run an audit, and print its numbers, time and largest resident memory."""
+def measure(name: str, arguments: Sequence[object], cluster: Cluster | None) -> None:
+    """Run an audit, and print its numbers, time, largest resident memory, and what it costs *cluster*."""
+    before = None if cluster is None else Load.of(cluster)
     began = time.monotonic()
     command = [sys.executable, "-m", "gateway", "audit", *map(str, arguments), "--json"]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE)
@@ -105,6 +58,8 @@ def measure(name: str, arguments: Sequence[object]) -> None:
         f" {report['denied']:,} denied, complete: {report['complete']}; {time.monotonic() - began:.0f} s,"
         f" {usage.ru_utime + usage.ru_stime:.0f} s of CPU, {usage.ru_maxrss / 1024:.0f} MiB"
     )
+    if cluster is not None and before is not None:
+        print_output(f"  {Load.of(cluster).since(before)}")
 
 
 class Pages(BaseHTTPRequestHandler):
@@ -155,6 +110,7 @@ def main() -> None:
     parser.add_argument("--made-up", action="store_true", help="of a server that makes the Pods up")
     parsed = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        cluster = None
         if parsed.made_up:
             port, kubeconfig = free_port(), Path(folder) / "kubeconfig"
             server = multiprocessing.get_context("spawn").Process(target=serve, args=(parsed.pods, port))
@@ -165,9 +121,13 @@ def main() -> None:
         else:
             binaries = obtain(VERSIONS[0])
             cluster = stack.enter_context(Cluster(binaries, Path(folder) / "cluster", audit=False))
-            print_output(f"created in {fill(cluster, parsed.pods):.0f} s")
+            stack.enter_context(Controllers(cluster, NODES, only_nodes=True))
+            define_reports(cluster)
+            began = time.monotonic()
+            fill(cluster, parsed.pods)
+            print_output(f"created, and run by kwok, in {time.monotonic() - began:.0f} s")
             kubeconfig = cluster.kubeconfig()
-        run(Path(folder), kubeconfig)
+        run(Path(folder), kubeconfig, parsed.pods, cluster)
 
 
 def is_open(port: int) -> bool:
@@ -188,22 +148,26 @@ def _write_kubeconfig(file: Path, port: int) -> None:
     )
 
 
-def run(folder: Path, kubeconfig: Path) -> None:
+def run(folder: Path, kubeconfig: Path, pods: int, cluster: Cluster | None) -> None:
     """Measure the audits of one cluster."""
     config = folder / "config"
     config.mkdir()
     for n in range(POLICIES):
-        expression = f"has(object.metadata.labels) && object.metadata.labels.size() > {n % 2}"
+        expression = "'team' in object.metadata.labels" if n % 2 else "'app' in object.metadata.labels"
         (config / f"p{n}.yaml").write_text(yaml.safe_dump_all(policy_documents(f"p{n}", expression)))
     given = ("--config", config, "--kubeconfig", kubeconfig, "--kinds", "pods")
     state, rate = ("--state", folder / "state.db"), ("--requests-per-second", 1000)
-    written = ("--jsonl", folder / "findings.jsonl", "--sqlite", folder / "findings.db")
-    measure("first audit", (*given, *state, *rate, *written))
-    measure("second audit", (*given, *state, *rate, *written))
+    reports = ("--reports",) if cluster is not None else ()
+    written = (*reports, "--jsonl", folder / "findings.jsonl", "--sqlite", folder / "findings.db")
+    measure("first audit", (*given, *state, *rate, *written), cluster)
     print_output(f"state of {(folder / 'state.db').stat().st_size / 1_000_000:.0f} MB")
+    measure("second audit", (*given, *state, *rate, *written), cluster)
+    if cluster is not None:
+        change(cluster, pods, CHANGED)
+        measure("after a change of 1 % of the Pods", (*given, *state, *rate, *written), cluster)
     (config / "p0.yaml").write_text(yaml.safe_dump_all(policy_documents("p0", "true")))
-    measure("after a change of a policy", (*given, *state, *rate, *written))
-    measure("second audit at 10 requests a second", (*given, *state))
+    measure("after a change of a policy", (*given, *state, *rate, *written), cluster)
+    measure("at 10 requests a second", (*given, *state, *reports), cluster)
 
 
 if __name__ == "__main__":

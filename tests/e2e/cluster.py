@@ -102,11 +102,12 @@ class Cluster:
         self._stack = ExitStack()
         try:
             self._prepare()
-            etcd = self._start_etcd(sync=sync)
+            self.etcd = self._start_etcd(sync=sync)
+            """Its URL."""
             if not service_accounts:
                 # Pods would wait for a default service account, which a controller makes.
                 flags = ("--disable-admission-plugins=ServiceAccount", *flags)
-            self._api_server_command = self._api_server(etcd, *flags, audit=audit)
+            self._api_server_command = self._api_server(self.etcd, *flags, audit=audit)
             self._api_server_process = self._start(*self._api_server_command)
             self._users: dict[str, Api] = {}
             self._stack.callback(self._disconnect)

@@ -30,20 +30,29 @@ READY: Final = {"type": "Ready", "status": "True"}
 class Controllers:
     """The controllers and nodes of a cluster, as long as the ``with`` block lasts."""
 
-    def __init__(self, cluster: Cluster, nodes: int, kubelet: tuple[str, int] | None = None) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        nodes: int,
+        kubelet: tuple[str, int] | None = None,
+        *,
+        only_nodes: bool = False,
+    ) -> None:
         """Start everything and wait until *nodes* nodes take Pods.
 
         *kubelet*: the address and port of one that runs the nodes' Pods; by default kwok plays them.
+        *only_nodes*: without controllers and scheduler, for Pods that name their node.
         """
         self._cluster = cluster
         self._kubelet = kubelet
         self._stack = ExitStack()
         self.processes: dict[str, Process] = {}
         try:
-            self._start_controller_manager()
-            self._start_scheduler()
+            if not only_nodes:
+                self._start_controller_manager()
+                self._start_scheduler()
             self._start_kwok()
-            self._add_nodes(nodes)
+            self._add_nodes(nodes, keeps_taints=only_nodes)
         except BaseException:
             self._stack.close()
             raise
@@ -108,7 +117,8 @@ class Controllers:
             *("--manage-all-nodes", "--node-lease-duration-seconds", LEASE_S, "--v=WARN"),
         )
 
-    def _add_nodes(self, count: int) -> None:
+    def _add_nodes(self, count: int, *, keeps_taints: bool) -> None:
+        """*keeps_taints*: no controller takes that of a new node away."""
         api = self._cluster.api
         for number in range(count):
             labels = {
@@ -125,7 +135,9 @@ class Controllers:
 
         def all_take_pods() -> bool:
             nodes = api.get("/api/v1/nodes").document["items"]
-            return len(nodes) == count and all(map(_takes_pods, nodes))
+            return len(nodes) == count and all(
+                _is_ready(node) and (keeps_taints or not node["spec"].get("taints")) for node in nodes
+            )
 
         try:
             eventually(all_take_pods)
@@ -134,7 +146,5 @@ class Controllers:
             raise AssertionError(f"the nodes take no Pods: {json.dumps(logs, indent=1)}") from None
 
 
-def _takes_pods(node: dict[str, Any]) -> bool:
-    """Return whether *node* is ready, and no controller keeps Pods off it."""
-    conditions = node["status"].get("conditions", [])
-    return not node["spec"].get("taints") and any(READY.items() <= found.items() for found in conditions)
+def _is_ready(node: dict[str, Any]) -> bool:
+    return any(READY.items() <= found.items() for found in node["status"].get("conditions", []))

@@ -9,27 +9,22 @@ import pytest
 import yaml
 
 from tests.audit.kit import policy_documents
-from tests.e2e.golang import go
 from tests.e2e.objects import config_map, deployment, pod
-from tests.kit import ROOT, run_command
+from tests.e2e.report_definitions import GROUP, define_reports
+from tests.kit import run_command
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.e2e.cluster import Cluster
 
-GROUP = "/apis/openreports.io/v1alpha1"
 NAMED = "has(object.metadata.labels) && 'team' in object.metadata.labels"
 
 
 @pytest.fixture
 def reports(cluster: Cluster) -> None:
     """The definitions of OpenReports."""
-    command = ("mod", "download", "-json", "github.com/openreports/reports-api")
-    source = json.loads(go(*command, cwd=ROOT / "tests" / "e2e" / "openreports"))
-    applied = cluster.kubectl("apply", "--server-side", f"--filename={source['Dir']}/config/crd")
-    assert applied.returncode == 0, applied.stderr
-    cluster.wait_until_served("reports.openreports.io", "clusterreports.openreports.io")
+    define_reports(cluster)
 
 
 @pytest.mark.usefixtures("reports")

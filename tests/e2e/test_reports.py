@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.e2e.cluster import ALICE
-from tests.e2e.golang import go
 from tests.e2e.objects import pod
+from tests.e2e.report_definitions import GROUP, define_reports
 from tests.e2e.setups import PODS, BehindGateway, Hook, deployed_account
-from tests.kit import ROOT
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -20,17 +18,11 @@ if TYPE_CHECKING:
 
     from tests.e2e.cluster import Cluster
 
-MODULE = "github.com/openreports/reports-api"
-GROUP = "/apis/openreports.io/v1alpha1"
-
 
 @pytest.fixture(scope="module")
 def account(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A kubeconfig of the deployed service account with the rights of reports.yaml; reports are defined."""
-    source = json.loads(go("mod", "download", "-json", MODULE, cwd=ROOT / "tests" / "e2e" / "openreports"))
-    applied = cluster.kubectl("apply", "--server-side", f"--filename={source['Dir']}/config/crd")
-    assert applied.returncode == 0, applied.stderr
-    cluster.wait_until_served("reports.openreports.io", "clusterreports.openreports.io")
+    define_reports(cluster)
     with deployed_account(cluster, tmp_path_factory.mktemp("account"), "reports.yaml") as kubeconfig:
         yield kubeconfig
 
