@@ -432,7 +432,7 @@ class Gateway:
             in_flight=self._front_end.router.in_flight,
             placed=() if (placement := self._follower.placement) is None else placement.placed,
             exception_uses=self.metrics.exceptions.by_id,
-            plans=self._plans.plans.summaries,
+            plans=self._plans.plans.views(),
             disputes=self.metrics.disputes,
         )
 

@@ -33,6 +33,7 @@ def overview_part(text: Callable[[str], str] = str, **given: int) -> dict[str, A
             "percentOfReviewsForCandidate": 10.0,
         },
         "plan": {
+            "name": text("0123456789abcdef"),
             "stage": 2,
             "stages": 5,
             "phase": "Paused",
@@ -145,6 +146,69 @@ def overview_part(text: Callable[[str], str] = str, **given: int) -> dict[str, A
     }
 
 
+def rollout_plan(text: Callable[[str], str] = str) -> dict[str, Any]:
+    """Return everything about a plan."""
+    owners = {"count": 3, "hasMore": False, "first": [text("team Pod/a")]}
+    stage = {"mode": "Warn", "for": "24h", "gates": {"minReviews": 10}, "firstNamespaces": []}
+    return {
+        "name": text("0123456789abcdef"),
+        "webhook": text("a.b.c"),
+        "type": "validate",
+        "configuration": text("conf"),
+        "mode": "Warn",
+        "stage": 1,
+        "stages": 3,
+        "stagesInForce": [1, 2],
+        "phase": "Paused",
+        "reason": text("holidays"),
+        "waitsFor": [text("paused by ann: holidays")],
+        "gates": [{"name": "minReviews", "value": "unknown", "found": text("4, expected at least 10")}],
+        "allStages": [
+            {**stage, "stage": 1, "text": text("Audit"), "enforced": "nowhere", "namespaces": None},
+            {
+                **stage,
+                "stage": 2,
+                "text": text("Warn"),
+                "enforced": "somewhere",
+                "namespaces": 3,
+                "firstNamespaces": [text("shop")],
+            },
+            {**stage, "stage": 3, "text": text("Enforce"), "enforced": "everywhere", "namespaces": None},
+        ],
+        "namespacesKnown": 12,
+        "maxWait": "168h",
+        "critical": True,
+        "rollback": {"minOwners": 20, "minNamespaces": 5},
+        "evidence": {
+            **dict.fromkeys(("processes", "reviews", "namespaces", "users", "newlyDenied", "denied"), 4),
+            **dict.fromkeys(("compared", "differences", "failures", "exceptionUses"), 0),
+            "newlyDeniedOwners": owners,
+            "deniedOwners": owners,
+        },
+        "fault": text("processes have another plan"),
+        "seen": text("0123-4"),
+        "since": "2026-01-01T00:00:00Z",
+        "decisions": [
+            {
+                "time": "2026-01-01T00:00:00Z",
+                "action": "pause",
+                "stage": 1,
+                "who": text("ann"),
+                "why": text("holidays"),
+            }
+        ],
+        "actions": [
+            {
+                "action": "resume",
+                "command": text("admission-gateway rollout resume a.b.c"),
+                "stage": 1,
+                "stageText": text("Audit"),
+                "effect": text("The plan continues."),
+            }
+        ],
+    }
+
+
 def decision(text: Callable[[str], str] = str) -> dict[str, Any]:
     """Return the JSON of a decision with one webhook of each outcome."""
     outcomes = ("Allowed", "Allowed", "Denied", "FailedClosed", "FailedOpen", "DryRunRefused", "Excluded")
@@ -216,6 +280,8 @@ def documents(text: Callable[[str], str] = str) -> dict[str, dict[str, Any]]:
             "differences": [{**decision(text), "differences": ["newly_denied"], "paths": [text("/spec/a")]}]
         },
         "namespaces": {"cells": [{**cell, **numbers}], "leftOut": 1},
+        "rollouts": {"plans": [rollout_plan(text)]},
+        "rollout": {"plan": rollout_plan(text)},
         "configz": {
             "digest": text("d" * 64),
             "loadedAt": "2026-01-01T00:00:00Z",
@@ -249,5 +315,10 @@ def documents(text: Callable[[str], str] = str) -> dict[str, dict[str, Any]]:
         found[page] = one
     return {
         **found,
-        "missing": {"message": text("there is no such decision"), "command": text("decisions a")},
+        "missing": {
+            "message": text("there is no such decision"),
+            "hint": "To look in all replicas",
+            "command": text("decisions a"),
+            "back": {"path": "decisions", "title": "Recent decisions"},
+        },
     }

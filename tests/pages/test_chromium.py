@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.chromium import CHROMIUM, Chromium
-from tests.kit import pool_document, webhook_document
+from tests.kit import pool_document, run_command, webhook_document
 from tests.pages.test_pages import found, review
+from tests.pages.test_rollouts import plan_documents, plan_of
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -28,7 +29,10 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None and not os.environ.get("CI"), reason="chromium is not installed"),
 ]
 
-PATHS = ("/", "/decisions", "/decisions/m-0", "/decisions/v-0", "/namespaces", "/explain", "/configz")
+PATHS = (
+    *("/", "/decisions", "/decisions/m-0", "/decisions/v-0", "/namespaces", "/explain", "/configz"),
+    *("/rollouts", "/rollouts/PLAN"),
+)
 SCHEMES = ("light", "dark")
 LOWEST_CONTRAST = 4.5
 """WCAG 2.2, success criterion 1.4.3, for text of ordinary size."""
@@ -82,18 +86,28 @@ def gateway(tmp_path: Path, start_worker: StartWorker, start_gateway: StartGatew
     ]
     failing = {"status": "UNAVAILABLE", "details": hostile, "webhook": {"failurePolicy": "Ignore"}}
     elsewhere = {"webhook": {"objectSelector": {"matchLabels": {"team": "none"}}}}
-    (tmp_path / "c.yaml").write_text(
-        pool_document("pool", start_worker().target)
-        + pool_document("dead", f"unix:{tmp_path}/nothing")
+    (tmp_path / "config").mkdir()
+    documents = plan_documents(tmp_path / "plans", start_worker().target)
+    (tmp_path / "config/plans.yaml").write_text(documents)
+    (tmp_path / "config/c.yaml").write_text(
+        pool_document("dead", f"unix:{tmp_path}/nothing")
         + webhook_document("mutate", "m", "pool", *patches, elsewhere)
-        + webhook_document("validate", "v", "pool", {"deny": {"message": hostile}}, failing)
+        + webhook_document("validate", "w", "pool", {"deny": {"message": hostile}}, failing)
     )
-    started = start_gateway(tmp_path)
+    started = start_gateway(tmp_path / "config")
     started.review("/mutate", review("m-0"))
     for namespace in ("default", "shop", "shop"):
         started.review("/validate", review("v-0", namespace=namespace, name=hostile))
     eventually(lambda: len(found(started, "/decisions")["decisions"]) == 4, "all decisions")
+    plan_of(started)
+    paused = run_command("rollout", "pause", "--folder", tmp_path / "plans", "--reason", hostile)
+    assert paused.returncode == 0, paused.stderr
+    eventually(lambda: plan_of(started)["phase"] == "Paused")
     return started
+
+
+def paths_of(gateway: GatewayProcess) -> list[str]:
+    return [path.replace("PLAN", plan_of(gateway)["name"]) for path in PATHS]
 
 
 def reported(browser: Chromium, *methods: str) -> list[dict[str, Any]]:
@@ -103,7 +117,7 @@ def reported(browser: Chromium, *methods: str) -> list[dict[str, Any]]:
 def test_pages_in_a_browser(gateway: GatewayProcess, browser: Chromium) -> None:
     base = f"http://localhost:{gateway.admin_port}"
     shots = os.environ.get("PAGES_SHOTS")
-    for path in PATHS:
+    for path in paths_of(gateway):
         for scheme in SCHEMES:
             browser.show(scheme=scheme)
             browser.open(base + path)
@@ -124,7 +138,7 @@ def test_pages_in_a_browser(gateway: GatewayProcess, browser: Chromium) -> None:
 
 def test_a_screen_reader_finds_landmarks_tables_and_names(gateway: GatewayProcess, browser: Chromium) -> None:
     base = f"http://localhost:{gateway.admin_port}"
-    for path in PATHS:
+    for path in paths_of(gateway):
         browser.open(base + path)
         tree = browser.accessibility_tree()
         roles = [role for role, _ in tree]
@@ -155,7 +169,7 @@ def test_the_keyboard_reaches_the_content_and_all_links(gateway: GatewayProcess,
         && e.tabIndex < 0 && !e.querySelector('[tabindex]')).length
     """
     browser.show(width=390)
-    for path in PATHS:
+    for path in paths_of(gateway):
         browser.open(f"http://localhost:{gateway.admin_port}{path}")
         assert browser.evaluate(unreachable) == 0, path
 

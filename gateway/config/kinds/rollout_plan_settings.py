@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gateway.base.text import shown
 from gateway.config.kinds.declare import Declared, File, Text, declare, optional
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gateway.config.yaml.fields import Fields
+
+DEFAULT_INSTALLATION: Final = "admission-gateway/admission-gateway"
+"""That of commands that are not told one."""
 
 
 def _read_folder(source: Fields, name: str) -> Path | None:

@@ -148,6 +148,12 @@ def _members(value: Any, *left_out: str) -> Json:  # noqa: ANN401 - a dataclass
     return found
 
 
+def gates_of(gates: Gates) -> Json:
+    """Return the limits of *gates* by their fields in the configuration."""
+    found: Json = _plain(gates)
+    return found
+
+
 def _name(name: str) -> str:
     name = _NAMES.get(name) or re.sub(r"_s\Z", "_seconds", name)
     return re.sub(r"_([a-z])", lambda found: found[1].upper(), name)

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from gateway.base.text import rfc3339
-from gateway.server.pages import namespaces, overview
+from gateway.server.pages import namespaces, overview, rollouts
 from gateway.server.pages.process import FILTERS, limit_of
 
 if TYPE_CHECKING:
@@ -29,19 +29,26 @@ def page_of(path: str) -> str | None:
         "/decisions": "decisions",
         "/differences": "differences",
         "/namespaces": "namespaces",
+        "/rollouts": "rollouts",
         "/configz": "configz",
         "/explain": "explain",
     }.get(path)
-    return "decision" if found is None and path.startswith("/decisions/") and path != "/decisions/" else found
+    for start, page in (("/decisions/", "decision"), (rollouts.PATH, "rollout")):
+        if path.startswith(start) and path != start:
+            return page
+    return found
 
 
 def merge(page: str, request: PageRequest, parts: Sequence[Json], processes: int) -> Json | None:
     """Return the JSON of *page*, from the *parts* of those of its *processes* that answered.
 
-    Return None if there is no such decision. There is at least one part, except for a form to explain.
+    Return None if there is no such decision or plan. There is at least one part, except for a form to
+    explain.
     """
     host = socket.gethostname()
     note = NOTE.format(host=host, command="decisions" if page in ("decisions", "decision") else "status")
+    if page in ("rollouts", "rollout"):
+        note = f"Stages, gates and evidence are of all replicas, as the gateway on {host} saw them last."
     head = {
         "apiVersion": "admission-gateway.io/v1alpha1",
         "kind": _KINDS[page],
@@ -61,6 +68,11 @@ def merge(page: str, request: PageRequest, parts: Sequence[Json], processes: int
             return head | {"differences": found[: limit_of(request.query)]}
         case "namespaces":
             return head | namespaces.merge(parts)
+        case "rollouts":
+            return head | {"plans": rollouts.merge(part["plans"] for part in parts)}
+        case "rollout":
+            plans = rollouts.merge([part["plan"]] for part in parts if part["plan"] is not None)
+            return head | {"plan": plans[0]} if plans else None
         case "configz":
             return head | parts[0]
     return head | (parts[0] if parts else {"decisions": [], "notReached": []})
@@ -72,6 +84,8 @@ _KINDS: Final = {
     "decision": "Decision",
     "differences": "DifferenceList",
     "namespaces": "NamespaceCounts",
+    "rollouts": "RolloutPlanList",
+    "rollout": "RolloutPlan",
     "configz": "Configuration",
     "explain": "Explanation",
 }

@@ -17,6 +17,7 @@ from gateway.observe.telemetry.series import COUNTED, Numbers
 from gateway.observe.telemetry.window import percentile
 from gateway.pure.core.disputes import Dispute
 from gateway.pure.core.webhook import HttpsClient, WorkerRef
+from gateway.server.pages import rollouts
 from gateway.server.pages.page_thread import in_thread
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ def _webhook(webhook: Webhook, state: ProcessState) -> Json:
         "url": url,
         "mode": "Enforce" if rollout is None else rollout.mode,
         "rollout": None if rollout is None else _rollout(rollout),
-        "plan": state.plans.get(webhook.id),
+        "plan": None if (view := state.plans.get(webhook.id)) is None else rollouts.summary(view),
         "failurePolicy": webhook.failure_policy,
         "timeoutSeconds": webhook.timeout_s,
         "sideEffects": webhook.side_effects,

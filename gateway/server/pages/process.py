@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.base.errors import ReviewError, Unavailable
 from gateway.observe.decisions.recent import DecisionFilter, detailed_page_json, page_json
-from gateway.server.pages import configuration, overview
+from gateway.server.pages import configuration, overview, rollouts
 from gateway.server.pages.explain import explain
 from gateway.server.pages.page_thread import in_thread
 
@@ -81,10 +81,14 @@ class OneProcess:
                 return {"differences": list(self._findings)[::-1]}
             case "/namespaces":
                 return await in_thread(self._namespaces.document)
+            case "/rollouts":
+                return await in_thread(rollouts.part, state)
             case "/configz":
                 return await in_thread(configuration.document, state)
             case "/explain":
                 return await self._explain(request, state)
+        if request.path.startswith(rollouts.PATH):
+            return await in_thread(rollouts.part_of_one, state, request.path.removeprefix(rollouts.PATH))
         one = self._recent.find(request.path.removeprefix(DECISIONS))
         return {"decision": None if one is None else await in_thread(detailed_page_json, one)}
 

@@ -47,11 +47,12 @@ NAVIGATION: Final = (
     ("decisions", "decisions", "Decisions"),
     ("differences", "differences", "Differences"),
     ("namespaces", "namespaces", "Namespaces"),
+    ("rollouts", "rollouts", "Rollout plans"),
     ("explain", "explain", "Explain"),
     ("configz", "configz", "Configuration"),
 )
 """Path, name and title of each page."""
-_SECTIONS: Final = {"decision": "decisions", "missing": "decisions"}
+_SECTIONS: Final = {"decision": "decisions", "missing": "decisions", "rollout": "rollouts"}
 """Pages that belong to another one in the navigation."""
 
 _SHOWN_CHARS: Final = 4096

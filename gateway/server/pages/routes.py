@@ -43,11 +43,15 @@ _PART: Final = "process"
 """The format for a supervisor: the part of one process."""
 _JSON_HEADERS: Final = b"X-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\n"
 _PATHS: Final = (
-    "expected /, /decisions, /differences, /explain, /namespaces, /configz, /livez, /readyz or /metrics"
+    "expected /, /decisions, /differences, /explain, /namespaces, /rollouts, /configz, /livez, /readyz or "
+    "/metrics"
 )
 _NO_DECISION: Final = (
     "there is no such decision: it was not kept, or not for long enough, or another replica had it"
 )
+
+
+_NO_PLAN: Final = "there is no such plan: the webhook has none, or is gone"
 
 
 class Source(Protocol):
@@ -154,7 +158,7 @@ async def _refused(request: PageRequest, status: int, error: str) -> Response:
 def _json(page: str, request: PageRequest, parts: Sequence[Json], processes: int) -> Response:
     found = merge(page, request, parts, processes)
     if found is None:
-        return error_response(404, _NO_DECISION)
+        return error_response(404, _NO_PLAN if page == "rollout" else _NO_DECISION)
     status = 400 if found.get("error") else 200
     body = encoded(found, is_indented=True)
     if not body.isascii() or b"\x7f" in body:
@@ -169,9 +173,19 @@ def _html(page: str, request: PageRequest, parts: Sequence[Json], processes: int
 
     found = merge(page, request, parts, processes)
     status = 200 if found is None or not found.get("error") else 400
-    if found is None:
+    if found is None and page == "rollout":
+        back = {"path": "rollouts", "title": "Rollout plans"}
+        found = {
+            "message": _NO_PLAN,
+            "hint": "To see all plans",
+            "command": "admission-gateway rollout status",
+        }
+        page, found, status = "missing", found | {"back": back}, 404
+    elif found is None:
         command = ASKS_ALL.format(command=f"decisions {shlex.quote(request.path.removeprefix(DECISIONS))}")
-        page, found, status = "missing", {"message": _NO_DECISION, "command": command}, 404
+        back = {"path": "decisions", "title": "Recent decisions"}
+        found = {"message": _NO_DECISION, "hint": "To look in all replicas of a cluster", "command": command}
+        page, found, status = "missing", found | {"back": back}, 404
     root = "../" * (request.path.count("/") - 1) or "./"
     json_link = "?" + urlencode({**request.query, "format": "json"}, errors="replace")
     review = request.body.decode(errors="replace") if request.is_form else ""

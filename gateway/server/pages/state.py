@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gateway.pure.admission_policies.placing import Placed
     from gateway.pure.core.disputes import Dispute, Seen
     from gateway.pure.core.webhook import WebhookId
+    from gateway.server.rollout.plans import PlanView
 
 Json = dict[str, Any]
 """A JSON object."""
@@ -72,8 +73,8 @@ class ProcessState:
     """The uses of each exception by its id."""
     disputes: Mapping[Dispute, Seen]
     """The mutating webhooks that do not come to rest."""
-    plans: Mapping[WebhookId, Json] = field(default_factory=dict)
-    """``stage``, ``stages``, ``phase``, ``reason`` and ``gates`` of the plan of each webhook that has one."""
+    plans: Mapping[WebhookId, PlanView] = field(default_factory=dict)
+    """The plan of each webhook that has one."""
 
 
 def encoded(value: object, *, is_indented: bool = False) -> bytes:

@@ -14,8 +14,8 @@ import logging
 import random
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import orjson
 
@@ -36,7 +36,7 @@ from gateway.server.rollout.documents import (
     read_state,
     state_document,
 )
-from gateway.server.rollout.store import MAX_BYTES, Json, Stored, StoreError, name_of
+from gateway.server.rollout.store import MAX_BYTES, Stored, StoreError, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from gateway.engine.stages import Stages
     from gateway.pure.core.webhook import Rollout, Webhook, WebhookId
     from gateway.pure.rollout_plan.decide import GateResult
+    from gateway.pure.rollout_plan.evidence import Evidence
     from gateway.pure.rollout_plan.model import Plan
     from gateway.pure.rollout_plan.state import Decision, PlanState
     from gateway.server.rollout.collector import Collector
@@ -92,6 +93,10 @@ class LivePlan:
     """The version over which this process has written: nothing is decided until the next one is observed."""
     step: int = 0
     results: list[GateResult] = field(default_factory=list)
+    evidence: Evidence | None = None
+    """Of all processes, at the last look."""
+    processes: int = 0
+    """That were there at the last look."""
     fault: str = ""
     is_damaged: bool = False
     """Whether the stored state cannot be read; another version of the gateway may have written it."""
@@ -111,6 +116,19 @@ class LivePlan:
     def stages(self) -> list[str]:
         """The stages in words."""
         return [str(stage) for stage in self.plan.stages]
+
+
+class PlanView(NamedTuple):
+    """A plan at one moment, for pages."""
+
+    plan: LivePlan
+    """A copy."""
+    waiting: Waiting
+
+    @property
+    def phase(self) -> str:
+        """The phase, also without a state."""
+        return UNKNOWN if self.plan.state is None else self.plan.state.phase
 
 
 class RolloutPlans:
@@ -169,20 +187,9 @@ class RolloutPlans:
         ]
         return [self.fault, *found] if self.fault else found
 
-    @property
-    def summaries(self) -> dict[WebhookId, Json]:
-        """What pages show of each plan."""
-        return {
-            one.webhook.id: {
-                "stage": one.step + 1,
-                "stages": len(one.plan.stages),
-                "phase": UNKNOWN if one.state is None else one.state.phase,
-                "reason": "" if one.state is None else one.state.decisions[-1].why,
-                "gates": [f"{result.value}: {result}" for result in one.results],
-                "waitsFor": list(self._waiting(one).texts),
-            }
-            for one in self.plans.values()
-        }
+    def views(self) -> dict[WebhookId, PlanView]:
+        """Return what pages show of each plan, as it is now."""
+        return {one.webhook.id: PlanView(replace(one), self._waiting(one)) for one in self.plans.values()}
 
     def _waiting(self, one: LivePlan) -> Waiting:
         found = one.waiting(self._wall(), since_s=self._now() - one.seen_at)
@@ -369,6 +376,7 @@ class RolloutPlans:
         else:
             evidence = merged(state.evidence_window, one.name, store.evidence.values())
             one.results = judge(one.plan, state, evidence, live)
+            one.evidence, one.processes = evidence, len(live)
             since_s = self._now() - one.seen_at
             found = decide(one.plan, state, evidence, now_s, since_s=since_s, expected=live)
             if one.stored is None:

@@ -15,6 +15,7 @@ from gateway.base import logs
 from gateway.base.errors import GatewayError
 from gateway.base.text import did_you_mean, printable_json, rfc3339, shown
 from gateway.config.kinds.policy_settings import check_installation
+from gateway.config.kinds.rollout_plan_settings import DEFAULT_INSTALLATION
 from gateway.server.kubernetes import select_cluster as cluster
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from gateway.server.rollout.folder_store import FolderStore
     from gateway.server.rollout.store import Stored
 
-DEFAULT_INSTALLATION: Final = "admission-gateway/admission-gateway"
 READ_WITHIN_S: Final = 10.0
 _POLL_S: Final = 0.02
 _ACTIONS: Final = {
