@@ -16,17 +16,28 @@ from tests.preview.kit import CONFIG_MAP, WEB, configure, deny, pods
 if TYPE_CHECKING:
     from tests.faults.kit import StartWorker
 
+REMOVED = "apiVersion: policy/v1beta1\nkind: PodDisruptionBudget\nmetadata: {name: a}\n"
+
 
 @pytest.mark.process
-@pytest.mark.parametrize(("paths", "status", "failures"), [("allowed", 0, 0), ("manifests allowed", 1, 1)])
+@pytest.mark.parametrize(
+    ("paths", "kubernetes", "status", "failures"),
+    [
+        ("allowed", "", 0, 0),
+        ("manifests allowed", "", 1, 1),
+        ("removed", "1.38", 1, 1),
+        ("removed", "", 0, 0),
+    ],
+)
 def test_the_job_writes_the_reports_that_it_declares(
-    tmp_path: Path, start_worker: StartWorker, paths: str, status: int, failures: int
+    tmp_path: Path, start_worker: StartWorker, paths: str, kubernetes: str, status: int, failures: int
 ) -> None:
-    for folder, text in (("manifests", WEB), ("allowed", CONFIG_MAP)):
+    for folder, text in (("manifests", WEB), ("allowed", CONFIG_MAP), ("removed", REMOVED)):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "a.yaml").write_text(text)
     configure(tmp_path / "gateway.yaml", start_worker().target, validate=[pods(deny())])
-    name, job = component({"image": "registry.example/ci:1", "paths": paths, "config": "gateway.yaml"})
+    inputs = {"image": "registry.example/ci:1", "paths": paths, "config": "gateway.yaml"}
+    name, job = component({**inputs, "kubernetes": kubernetes})
     assert (name, job["stage"]) == ("admission-preview", "test")
     assert job["image"] == {"name": "registry.example/ci:1", "entrypoint": [""]}
     (line,) = job["script"]

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.process
 
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", (DOCS / "forecast.md").read_text(), re.MULTILINE | re.DOTALL)
+PATHS = ("manifests", "config", "preview.sarif", "preview.xml", "preview.md")
+"""In the commands."""
 
 
 @pytest.fixture
@@ -35,15 +37,15 @@ def test_the_commands_print_what_the_page_shows(reader: Path) -> None:
     seen = 0
     for (language, command), (following, output) in itertools.pairwise(BLOCKS):
         if language == "sh":
-            words = [
-                str(reader / one) if (reader / one).exists() else one for one in shlex.split(command)[1:]
-            ]
-            done = call_command(*words)
+            words = shlex.split(command)[1:]
+            done = call_command(*(reader / one if one in PATHS else one for one in words))
             assert done.returncode == int("\nerror: " in f"\n{done.stdout}{done.stderr}")
             printed = done.stdout.replace(f"{reader}/", "")
             if following == "text":
                 assert printed == output
                 seen += 1
             else:
-                assert "error: ValidatingAdmissionPolicy" in done.stderr
+                assert "config/devices.yaml:8:9: ValidatingAdmissionPolicy" in done.stdout + done.stderr
     assert seen == 2
+    reports = {f"preview.{name}": (reader / f"preview.{name}").read_text() for name in ("sarif", "xml", "md")}
+    assert all("1.38 removes DeviceClass" in text for text in reports.values())

@@ -8,7 +8,7 @@ import pytest
 
 from gateway.config.merge.load import load
 from gateway.tools.forecast.fields import MAX_FIELDS, NEWEST, OLDEST, unknown_fields
-from gateway.tools.forecast.findings import findings, minor_of, of_config, of_object
+from gateway.tools.forecast.findings import limits, minor_of, of_config, of_object
 from gateway.tools.forecast.kinds import lifecycles, resources
 from tests.workloads.drawing import draw
 
@@ -35,7 +35,7 @@ def _object(api_version: str, kind: str, **parts: Any) -> dict[str, Any]:
 
 
 def _lines(found: dict[str, Any], minor: int) -> list[str]:
-    return [one.line() for one in of_object("shop.yaml:1", found, minor)]
+    return [one.line() for one in of_object(found, minor)]
 
 
 def _config(folder: Path, versions: str, resource: str = "deviceclasses", expression: str = "true") -> Any:
@@ -55,21 +55,21 @@ def _config(folder: Path, versions: str, resource: str = "deviceclasses", expres
             "policy/v1beta1",
             "PodDisruptionBudget",
             37,
-            [("error: shop.yaml:1: PodDisruptionBudget shop: 1.25 removes PodDisruptionBudget of "
+            [("error: PodDisruptionBudget shop: 1.25 removes PodDisruptionBudget of "
              "policy/v1beta1; use policy/v1")],
         ),
         (
             "resource.k8s.io/v1beta1",
             "DeviceClass",
             37,
-            [("warning: shop.yaml:1: DeviceClass shop: DeviceClass of resource.k8s.io/v1beta1 is deprecated "
+            [("warning: DeviceClass shop: DeviceClass of resource.k8s.io/v1beta1 is deprecated "
              "since 1.35, and 1.38 removes it; use resource.k8s.io/v1")],
         ),
         (
             "resource.k8s.io/v1",
             "DeviceClass",
             33,
-            [("error: shop.yaml:1: DeviceClass shop: 1.33 does not have DeviceClass of resource.k8s.io/v1, "
+            [("error: DeviceClass shop: 1.33 does not have DeviceClass of resource.k8s.io/v1, "
              "which 1.34 adds")],
         ),
         ("apps/v1", "Deployment", 38, []),
@@ -126,7 +126,7 @@ def test_who_writes_a_version_that_is_removed() -> None:
 @pytest.mark.parametrize("found", [{}, {"apiVersion": 1}, {"apiVersion": "v1", "kind": "Pod", "spec": []}])
 def test_what_is_no_object_has_no_findings(found: dict[str, Any]) -> None:
     for minor in (30, 35, 40):
-        list(of_object("", found, minor))
+        list(of_object(found, minor))
 
 
 @pytest.mark.parametrize(
@@ -166,11 +166,8 @@ def test_expressions_of_newer_versions(tmp_path: Path) -> None:
     assert not list(of_config(config, 35))
 
 
-def test_everything_at_once(tmp_path: Path) -> None:
-    objects = [("a.yaml:1:1", _object("policy/v1beta1", "PodDisruptionBudget"))]
-    found = list(findings(_config(tmp_path, "v1beta1"), objects, 38))
-    assert [one.level for one in found] == ["note", "error", "error"]
-    assert found[-1].document()["where"] == "a.yaml:1:1: PodDisruptionBudget shop"
+def test_what_is_not_known_of_a_version() -> None:
+    assert [len([*limits(minor)]) for minor in (OLDEST - 1, OLDEST, NEWEST, NEWEST + 1)] == [1, 0, 0, 1]
 
 
 def test_names_of_resources() -> None:

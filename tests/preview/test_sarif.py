@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gateway.config.merge.load import load
+from gateway.tools.forecast.findings import RULES
 from gateway.tools.preview.manifests import Place, Unreadable
 from gateway.tools.preview.report import Totals
 from gateway.tools.preview.sarif import SarifOutput
@@ -154,3 +155,53 @@ def test_results_beyond_the_bound_are_counted(
     assert [one["level"] for one in run["results"]] == ["error"] * 3
     (note,) = run["invocations"][0]["toolExecutionNotifications"]
     assert note["message"]["text"].startswith("7 further results are left out")
+
+
+REMOVED = """\
+apiVersion: policy/v1beta1
+kind: PodDisruptionBudget
+metadata: {name: a}
+"""
+
+
+def test_a_forecast_has_rules_and_places_in_manifests_and_configuration(
+    tmp_path: Path, start_worker: StartWorker
+) -> None:
+    rule = {"operations": ["*"], "apiGroups": ["policy"], "apiVersions": ["v1beta1"], "resources": ["*"]}
+    webhooks = [{}, {"webhook": {"rules": [rule]}}]
+    config = configure(tmp_path / "c.yaml", start_worker().target, validate=webhooks)
+    (tmp_path / "m.yaml").write_text(f"{CONFIG_MAP}---\n{REMOVED}---\n{REMOVED}")
+    run = sarif(tmp_path, tmp_path / "m.yaml", "--config", config, "--kubernetes", "1.38")
+    assert {one["id"] for one in run["tool"]["driver"]["rules"]} >= RULES.keys()
+    found = [
+        (one["ruleId"], place["artifactLocation"]["uri"].rpartition("/")[2], place["region"]["startLine"])
+        for one in run["results"]
+        for place in [one["locations"][0]["physicalLocation"]]
+    ]
+    line = next(n for n, text in enumerate(config.read_text().split("\n"), 1) if "v1beta1" in text)
+    assert [each[:2] for each in found] == [
+        ("forecast-rule", "c.yaml"),
+        *[("forecast-removed-api", "m.yaml")] * 2,
+    ]
+    assert abs(found[0][2] - line) < 5, "the begin of the rule"
+    assert [each[2] for each in found[1:]] == [6, 10]
+    assert len(set(fingerprints(run))) == 3
+    (note,) = run["invocations"][0]["toolExecutionNotifications"]
+    assert note["message"]["text"].startswith("Kubernetes 1.38: its fields are not known")
+
+
+def test_findings_of_a_forecast_beyond_the_bound_are_counted(
+    tmp_path: Path, start_worker: StartWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.tools.preview.forecast.MAX_FINDINGS", 4)
+    config = configure(tmp_path / "c.yaml", start_worker().target, validate=[{}])
+    (tmp_path / "m.yaml").write_text("---\n".join([REMOVED] * 10))
+    junit, markdown = tmp_path / "p.xml", tmp_path / "p.md"
+    outputs = "--junit", junit, "--markdown", markdown
+    run = sarif(tmp_path, tmp_path / "m.yaml", "--config", config, "--kubernetes", "1.37", *outputs)
+    assert len(run["results"]) == 4
+    text = run["invocations"][0]["toolExecutionNotifications"][0]["message"]["text"]
+    assert text.startswith("6 further results")
+    assert "6 further cases" in junit.read_text()
+    assert "### Admission preview: allowed, and Kubernetes 1.37 has errors" in markdown.read_text()
+    assert "6 more findings" in markdown.read_text()

@@ -20,6 +20,7 @@ lines() {
 lines paths "$PATHS"
 lines config "$CONFIG"
 lines arguments "$ARGUMENTS"
+if [[ -n $KUBERNETES ]]; then arguments+=("--kubernetes=$KUBERNETES"); fi
 ((${#paths[@]})) || fail "paths: found nothing, expected files or folders with manifests, one a line"
 ((${#config[@]})) || fail "config: found nothing, expected the gateway's configuration, one path a line"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from admission_gateway_worker.text import printable
-from gateway.tools.forecast.findings import findings, writers
+from gateway.tools.forecast.findings import limits, of_config, writers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,7 +54,7 @@ def forecast(config: Config, this: Pass, kubernetes: int) -> Json:
     """Return what Kubernetes 1.*kubernetes* changes for *config*, and for who wrote the objects of *this*."""
     return {
         "kubernetes": f"1.{kubernetes}",
-        "findings": [one.document() for one in findings(config, (), kubernetes)],
+        "findings": [one.document() for one in (*limits(kubernetes), *of_config(config, kubernetes))],
         "writers": list(this.writers.documents()),
     }
 

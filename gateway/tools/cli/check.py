@@ -56,7 +56,7 @@ def run(parsed: argparse.Namespace, _: list[str]) -> int:
         logs.print_error("warning: custom resources in the cluster are not checked without --cluster")
     if not parsed.json:
         logs.print_output(f"valid: {summary(config)}")
-    status = 0 if parsed.kubernetes is None else _print_forecast(config, parsed.kubernetes)
+    status = 0 if parsed.kubernetes is None else _print_forecast(config, parsed)
     placed = [] if parsed.cluster else placement_findings(config)
     if parsed.cluster or parsed.static is not None or parsed.workers:
         return max(status, inspection.run(parsed, config, placed))
@@ -64,13 +64,14 @@ def run(parsed: argparse.Namespace, _: list[str]) -> int:
     return status
 
 
-def _print_forecast(config: Config, kubernetes: int) -> int:
-    """Print what Kubernetes 1.*kubernetes* changes; return 1 if something stops working."""
-    from gateway.tools.forecast.findings import findings
+def _print_forecast(config: Config, parsed: argparse.Namespace) -> int:
+    """Print what the version of ``--kubernetes`` changes; return 1 if something stops working."""
+    from gateway.tools.preview.forecast import Forecast
 
-    found = list(findings(config, (), kubernetes))
-    logs.print_error(*(one.line() for one in found))
-    return int(any(one.level == "error" for one in found))
+    forecast = Forecast(parsed.kubernetes)
+    forecast.add_config(config, parsed.config)
+    logs.print_error(*forecast.lines())
+    return int(forecast.errors > 0)
 
 
 def _of_serving_certificate(config: Config) -> Iterator[Problem]:

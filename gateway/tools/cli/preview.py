@@ -161,9 +161,10 @@ async def _preview(
             named = ", ".join(left_out)
             logs.print_error(f"not called, because their sideEffects allow no dry run: {named}")
         if forecast is not None:
+            forecast.add_config(gateway.config, parsed.config)
             await _compute(forecast, gateway, preview, found, uses_cluster=is_clustered)
             about |= forecast.document()
-        report = Report(preview_outputs.outputs(parsed, config, about))
+        report = Report(preview_outputs.outputs(parsed, config, about, forecast))
         results = preview(gateway).run(found.read())
         try:
             async with aclosing(results):
@@ -180,10 +181,9 @@ async def _preview(
 async def _compute(
     forecast: Forecast, gateway: OfflineGateway, preview: Previewer, found: Input, *, uses_cluster: bool
 ) -> None:
-    """Give *forecast* what it finds in the configuration and in the input."""
+    """Give *forecast* what it finds in the input."""
     from gateway.tools.offline.gateway import offline_gateway
 
-    forecast.add_config(gateway.config)
     for one in found.read():
         forecast.add_object(one)
     other = forecast.config_of_answers(gateway.config)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import argparse
 
     from gateway.config.merge.model import Config
+    from gateway.tools.preview.forecast import Forecast
     from gateway.tools.preview.report import Output
 
 
@@ -32,8 +33,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--write", metavar="DIR", type=Path, help="also write the objects after all changes to files in DIR")
 
 
-def outputs(parsed: argparse.Namespace, config: Config, about: dict[str, object]) -> list[Output]:
-    """Return the outputs that were chosen; *about* has what the preview is about.
+def outputs(
+    parsed: argparse.Namespace, config: Config, about: dict[str, object], forecast: Forecast | None
+) -> list[Output]:
+    """Return the outputs that were chosen; *about* has what the preview is about, with *forecast*.
 
     Raises:
         GatewayError: the folder of ``--write`` has files.
@@ -54,15 +57,15 @@ def outputs(parsed: argparse.Namespace, config: Config, about: dict[str, object]
     if parsed.sarif is not None:
         from gateway.tools.preview.sarif import SarifOutput
 
-        found.append(SarifOutput(parsed.sarif, config))
+        found.append(SarifOutput(parsed.sarif, config, forecast))
     if parsed.junit is not None:
         from gateway.tools.preview.junit import JunitOutput
 
-        found.append(JunitOutput(parsed.junit))
+        found.append(JunitOutput(parsed.junit, forecast))
     if parsed.markdown is not None:
         from gateway.tools.preview.markdown import MarkdownOutput
 
-        found.append(MarkdownOutput(parsed.markdown))
+        found.append(MarkdownOutput(parsed.markdown, forecast))
     if parsed.write is not None:
         from gateway.tools.preview.written import WrittenObjects
 

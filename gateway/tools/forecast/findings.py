@@ -6,7 +6,7 @@ Nothing is called: the tables of this package say what the version serves and kn
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import orjson
 
@@ -14,7 +14,7 @@ from admission_gateway_worker.text import printable
 from gateway.base.text import shown
 from gateway.config.merge.mutating_order import functions_of
 from gateway.config.merge.placement import expressions_in
-from gateway.config.yaml.documents import ADMISSION_GROUP
+from gateway.config.yaml.documents import ADMISSION_GROUP, PHASES
 from gateway.pure.cel.errors import InvalidExpression
 from gateway.pure.cel.introduced import introduced
 from gateway.pure.core.overlap import parts
@@ -26,7 +26,7 @@ from gateway.tools.forecast.fields import NEWEST, OLDEST, unknown_fields
 from gateway.tools.forecast.kinds import lifecycles, removed, resources
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator, Mapping
 
     from gateway.config.merge.model import Config
     from gateway.pure.core.review import Json
@@ -47,22 +47,51 @@ _MAX_RULES: Final = 100
 _MAX_TEXT_CHARS: Final = 500
 
 
+RuleName = Literal[
+    "forecast-removed-api",
+    "forecast-deprecated-api",
+    "forecast-unknown-field",
+    "forecast-writer",
+    "forecast-rule",
+    "forecast-expression",
+    "forecast-answer",
+    "forecast-limits",
+]
+RULES: Final[Mapping[RuleName, str]] = {
+    "forecast-removed-api": "The version of Kubernetes does not serve the apiVersion of the object.",
+    "forecast-deprecated-api": "A later version of Kubernetes removes the apiVersion of the object.",
+    "forecast-unknown-field": "The version of Kubernetes does not know a field of the object.",
+    "forecast-writer": "A client has written the object in an apiVersion that is removed.",
+    "forecast-rule": "A rule has resources for which the version of Kubernetes calls no webhook.",
+    "forecast-expression": "API servers of the version refuse an expression, or evaluate it otherwise.",
+    "forecast-answer": "The version of Kubernetes gets another answer about the object.",
+    "forecast-limits": "Something about the version of Kubernetes is not known.",
+}
+"""What finds something. The names are stable: alerts of code scanning belong to them."""
+
+
 class Finding(NamedTuple):
     """One change."""
 
     level: Level
     """Error: an API server of the version refuses it, or a webhook is not called any more."""
+    rule: RuleName
     where: str
-    """The object with its place, or the webhook with its field."""
+    """The object, or the webhook with its field."""
     message: str
+    field: str = ""
+    """The path of the field in the object or in the document of the configuration. Empty for all of it."""
+    source: tuple[str, str, str] = ("", "", "")
+    """Kind and name of the document of the configuration, and the name of the webhook in it."""
 
-    def line(self) -> str:
-        """Return it as one line for people."""
-        return f"{self.level}: {printable(self.where, _MAX_TEXT_CHARS)}: {self.message}"
+    def line(self, place: str = "") -> str:
+        """Return it as one line for people. *place* is where it is written, if that is known."""
+        before = f"{self.level}: {place}: " if place else f"{self.level}: "
+        return f"{before}{printable(self.where, _MAX_TEXT_CHARS)}: {self.message}"
 
-    def document(self) -> dict[str, str]:
+    def document(self) -> dict[str, Any]:
         """Return it as JSON."""
-        return {"level": self.level, "where": self.where, "message": self.message}
+        return {"level": self.level, "rule": self.rule, "where": self.where, "message": self.message}
 
 
 class Writer(NamedTuple):
@@ -92,22 +121,15 @@ def minor_of(text: str) -> int:
     return int(found[1])
 
 
-def findings(config: Config, objects: Iterable[tuple[str, Json]], kubernetes: int) -> Iterator[Finding]:
-    """Yield what Kubernetes 1.*kubernetes* changes for *config* and *objects*, which have their places."""
-    yield from limits(kubernetes)
-    yield from of_config(config, kubernetes)
-    for where, found in objects:
-        yield from of_object(where, found, kubernetes)
-
-
 def limits(kubernetes: int) -> Iterator[Finding]:
     """Yield what is not known about Kubernetes 1.*kubernetes*."""
     where = f"Kubernetes 1.{kubernetes}"
     if kubernetes > NEWEST:
         message = f"its fields are not known, and its kinds are those that 1.{NEWEST} announces"
-        yield Finding("note", where, message)
+        yield Finding("note", "forecast-limits", where, message)
     elif kubernetes < OLDEST:
-        yield Finding("note", where, f"its fields are not known; those of 1.{OLDEST} to 1.{NEWEST} are")
+        message = f"its fields are not known; those of 1.{OLDEST} to 1.{NEWEST} are"
+        yield Finding("note", "forecast-limits", where, message)
 
 
 def of_config(config: Config, kubernetes: int) -> Iterator[Finding]:
@@ -120,21 +142,22 @@ def of_config(config: Config, kubernetes: int) -> Iterator[Finding]:
                 yield one
 
 
-def of_object(where: str, found: Json, kubernetes: int) -> Iterator[Finding]:
-    """Yield what Kubernetes 1.*kubernetes* does not serve or know of *found*, which is at *where*."""
+def of_object(found: Json, kubernetes: int) -> Iterator[Finding]:
+    """Yield what Kubernetes 1.*kubernetes* does not serve or know of *found*."""
     kind = kind_of(found)
     api_version = found.get("apiVersion")
     known = lifecycles().get((api_version, kind.kind)) if isinstance(api_version, str) else None
-    about = f"{where}: {_named(found)}" if where else _named(found)
+    about = _named(found)
     if known is not None:
         yield from _of_lifecycle(about, known, kubernetes)
     for path, reason in unknown_fields(found, kubernetes):
         message = f"{shown(path)}: {reason}; the API server drops it, or refuses it with strict validation"
-        yield Finding("warning", about, message)
+        yield Finding("warning", "forecast-unknown-field", about, message, path)
     for path, rule in _rules_in(found):
-        yield from _of_rule(f"{about}: {path}", rule, kubernetes)
-    for one in sorted(set(writers(found, kubernetes))):
-        yield Finding("warning", about, one.message)
+        for one in _of_rule(f"{about}: {path}", rule, kubernetes):
+            yield one._replace(field=path)
+    for writer in sorted(set(writers(found, kubernetes))):
+        yield Finding("warning", "forecast-writer", about, writer.message, "metadata")
 
 
 def _named(found: Json) -> str:
@@ -150,13 +173,15 @@ def _of_lifecycle(where: str, known: Lifecycle, kubernetes: int) -> Iterator[Fin
     name = f"{known.kind} of {known.api_version}"
     if known.removed is not None and known.removed <= kubernetes:
         instead = known.instead(kubernetes)
-        yield Finding("error", where, f"1.{known.removed} removes {name}{instead}")
+        message = f"1.{known.removed} removes {name}{instead}"
+        yield Finding("error", "forecast-removed-api", where, message, "apiVersion")
     elif (known.introduced or 0) > kubernetes:
-        yield Finding("error", where, f"1.{kubernetes} does not have {name}, which 1.{known.introduced} adds")
+        message = f"1.{kubernetes} does not have {name}, which 1.{known.introduced} adds"
+        yield Finding("error", "forecast-removed-api", where, message, "apiVersion")
     elif known.deprecated is not None and known.deprecated <= kubernetes:
         end = f", and 1.{known.removed} removes it" if known.removed else ""
         message = f"{name} is deprecated since 1.{known.deprecated}{end}{known.instead(kubernetes)}"
-        yield Finding("warning", where, message)
+        yield Finding("warning", "forecast-deprecated-api", where, message, "apiVersion")
 
 
 def writers(found: Json, kubernetes: int) -> Iterator[Writer]:
@@ -186,7 +211,9 @@ def writers(found: Json, kubernetes: int) -> Iterator[Writer]:
 
 def _of_rules(webhook: Webhook, kubernetes: int) -> Iterator[Finding]:
     for index, rule in enumerate(webhook.rules[:_MAX_RULES]):
-        yield from _of_rule(f"{_title(webhook)}: rules[{index}]", rule, kubernetes)
+        field = f"{_rules_of(webhook)}[{index}]"
+        for one in _of_rule(f"{_title(webhook)}: rules[{index}]", rule, kubernetes):
+            yield one._replace(field=field, source=_source(webhook))
 
 
 def _of_rule(where: str, rule: Rule, kubernetes: int) -> Iterator[Finding]:
@@ -195,7 +222,7 @@ def _of_rule(where: str, rule: Rule, kubernetes: int) -> Iterator[Finding]:
             resource, sub_resource = parts(entry)
             if (group, resource) in NEVER_SENT_RESOURCES and kubernetes >= _NEVER_SENT_FROM:
                 message = f"API servers call no webhook for {resource} from 1.{_NEVER_SENT_FROM} on"
-                yield Finding("note", where, message)
+                yield Finding("note", "forecast-rule", where, message)
             elif group != "*" and "*" not in rule.api_versions and sub_resource in ("", "*", "status"):
                 yield from _of_resource(where, rule, group, resource, kubernetes)
 
@@ -244,36 +271,51 @@ def _of_resource(where: str, rule: Rule, group: str, resource: str, kubernetes: 
         message = (
             f"1.{kubernetes} serves {what} in none of the versions {versions}: it is not called for them"
         )
-        yield Finding("error", where, f"{message}{instead}")
+        yield Finding("error", "forecast-rule", where, f"{message}{instead}")
         return
     of_served = {one.kind for one in served}
     gone = dict.fromkeys(one.version for one in named if one.kind in of_served and one not in served)
     for version in gone:
-        yield Finding("note", where, f"1.{kubernetes} does not serve {what} in {version}; the rest is served")
+        message = f"1.{kubernetes} does not serve {what} in {version}; the rest is served"
+        yield Finding("note", "forecast-rule", where, message)
 
 
 def _of_expressions(webhook: Webhook, kubernetes: int) -> Iterator[Finding]:
-    where = _title(webhook)
+    title, source = _title(webhook), _source(webhook)
     found = [
-        (f"{where}: matchConditions {shown(name)}", text)
+        (f"matchConditions {shown(name)}", "matchConditions", text)
         for name, text in (webhook.match_conditions.expressions if webhook.match_conditions else ())
     ]
     client = webhook.client
     if isinstance(client, PolicyRef) and client.kind in _IN_DOCUMENTS:
         [(_, document), *_] = client.policy.expressions
-        found += [(f"{where}: {path}", text) for path, text in expressions_in(orjson.loads(document), "spec")]
-    for path, text in found:
+        found += [(path, path, text) for path, text in expressions_in(orjson.loads(document), "spec")]
+    for path, field, text in found:
         try:
             used, functions = sorted(set(introduced(text))), functions_of(text)
         except InvalidExpression:
             continue  # of another dialect
+        where = f"{title}: {path}"
         for name, first in used:
             if kubernetes < first:
                 message = f"it uses {name}, which API servers accept in new objects from 1.{first} on"
-                yield Finding("warning", path, message)
+                yield Finding("warning", "forecast-expression", where, message, field, source)
         if kubernetes < _QUANTITIES_FROM and not functions.isdisjoint(("add", "sub")):
             message = f"adding and subtracting quantities may change the operand before 1.{_QUANTITIES_FROM}"
-            yield Finding("warning", path, message)
+            yield Finding("warning", "forecast-expression", where, message, field, source)
+
+
+def _rules_of(webhook: Webhook) -> str:
+    return "spec.matchConstraints.resourceRules" if isinstance(webhook.client, PolicyRef) else "rules"
+
+
+def _source(webhook: Webhook) -> tuple[str, str, str]:
+    """Return kind and name of the document of *webhook*, and its name there, if it has one of its own."""
+    client = webhook.client
+    if isinstance(client, PolicyRef):
+        return client.kind, webhook.configuration, ""
+    kind = next(kind for kind, phase in PHASES.items() if phase == webhook.phase)
+    return kind, webhook.configuration, webhook.name
 
 
 def _title(webhook: Webhook) -> str:

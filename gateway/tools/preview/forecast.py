@@ -2,28 +2,52 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from contextlib import aclosing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gateway.config.kinds.gateway_configuration import NEWEST_VERSION, has_go_types
 from gateway.tools.forecast.findings import Finding, limits, of_config, of_object
-from gateway.tools.preview.manifests import Unreadable
+from gateway.tools.preview.fields import parse_field
+from gateway.tools.preview.manifests import Input, Manifest, Place, Unreadable
 from gateway.tools.preview.model import Previewed
 from gateway.tools.preview.text import number_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable, Iterator
+    from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+    from pathlib import Path
 
     from gateway.config.merge.model import Config
-    from gateway.tools.preview.manifests import Manifest
 
 MAX_FINDINGS: Final = 1000
 """That are shown; more are counted."""
-
-
 _LEVELS: Final = ("error", "warning", "note")
+
+
+class Placed(NamedTuple):
+    """A finding with its place."""
+
+    finding: Finding
+    place: Place | None
+    """In a manifest, or in a file of the configuration. None if it is about neither."""
+
+    def line(self) -> str:
+        """Return it as one line for people."""
+        return self.finding.line(str(self.place or ""))
+
+    def document(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        place = self.place
+        where = {} if place is None else {"file": place.file, "line": place.line, "column": place.column}
+        return {**self.finding.document(), **where}
+
+    def fingerprint(self) -> str:
+        """Return what stays equal if lines move or the message has other words."""
+        one = self.finding
+        text = "|".join((one.rule, one.where, one.field, *one.source))
+        return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:16]
 
 
 class Forecast:
@@ -31,23 +55,35 @@ class Forecast:
 
     def __init__(self, kubernetes: int) -> None:
         self.kubernetes: Final = kubernetes
-        self._findings: list[Finding] = []
+        self.findings: list[Placed] = []
+        """At most ``MAX_FINDINGS``."""
         self._counts: Counter[str] = Counter()
-        self._add(limits(kubernetes))
+        self._add(limits(kubernetes), None)
+
+    @property
+    def left_out(self) -> int:
+        """How many findings are not shown."""
+        return self._counts.total() - len(self.findings)
 
     @property
     def errors(self) -> int:
         """How many things the version refuses or no longer does."""
         return self._counts["error"]
 
-    def add_config(self, config: Config) -> None:
-        """Take what changes for *config*."""
-        self._add(of_config(config, self.kubernetes))
+    def add_config(self, config: Config, paths: Sequence[Path]) -> None:
+        """Take what changes for *config*, which is in the files and folders *paths*."""
+        found = [*of_config(config, self.kubernetes)]
+        for one, place in zip(found, _places(found[:MAX_FINDINGS], paths), strict=False):
+            self._add([one], place)
+        for one in found[MAX_FINDINGS:]:
+            self._add([one], None)
 
     def add_object(self, found: Manifest | Unreadable) -> None:
         """Take what changes for an object of the input."""
         if not isinstance(found, Unreadable):
-            self._add(of_object(str(found.place()), found.object, self.kubernetes))
+            for one in of_object(found.object, self.kubernetes):
+                place = found.place() if one.field == "apiVersion" else found.place(parse_field(one.field))
+                self._add([one], place)
 
     def config_of_answers(self, config: Config) -> Config | None:
         """Return *config* for the version; None if all expressions answer there as they do now."""
@@ -70,7 +106,7 @@ class Forecast:
             async for one in now:
                 other = await anext(later)
                 if isinstance(one, Previewed) and isinstance(other, Previewed):
-                    self._add(self._different(one, other))
+                    self._add(self._different(one, other), one.manifest.place())
 
     def _different(self, one: Previewed, other: Previewed) -> Iterator[Finding]:
         for before, after in zip(one.objects, other.objects, strict=False):
@@ -79,29 +115,61 @@ class Forecast:
                 said = f"{before.result}, and {after.result} in 1.{self.kubernetes}"
                 changed = "" if before.result != after.result else ", with other messages or changes"
                 why = "".join(f"; {text}" for text in texts[1] if text not in texts[0])
-                where = f"{one.manifest.place()}: {before.name}"
-                yield Finding("warning", where, f"it is {said}{changed}{why}")
+                message = f"it is {said}{changed}{why}"
+                yield Finding("warning", "forecast-answer", str(before.name), message)
 
-    def _add(self, found: Iterable[Finding]) -> None:
+    def _add(self, found: Iterable[Finding], place: Place | None) -> None:
         for one in found:
             self._counts[one.level] += 1
-            if len(self._findings) < MAX_FINDINGS:
-                self._findings.append(one)
+            if len(self.findings) < MAX_FINDINGS:
+                self.findings.append(Placed(one, place))
 
     def lines(self) -> Iterator[str]:
         """Yield the findings for people, and their numbers."""
-        yield from (one.line() for one in self._findings)
-        left = sum(self._counts.values()) - len(self._findings)
-        more = f"; {left:,} are not shown" if left else ""
+        yield from (one.line() for one in self.findings)
+        yield self.summary()
+
+    def summary(self) -> str:
+        """Return the numbers of the findings as one line."""
+        more = f"; {self.left_out:,} are not shown" if self.left_out else ""
         counts = ", ".join(number_of(self._counts[level], level) for level in _LEVELS)
-        yield f"Kubernetes 1.{self.kubernetes}: {counts}{more}"
+        return f"Kubernetes 1.{self.kubernetes}: {counts}{more}"
 
     def document(self) -> dict[str, Any]:
         """Return the findings as JSON, to be part of a report."""
         return {
             "forecast": {
                 "kubernetes": f"1.{self.kubernetes}",
-                "findings": [one.document() for one in self._findings],
+                "findings": [one.document() for one in self.findings],
                 "counts": {level: self._counts[level] for level in _LEVELS},
             }
         }
+
+
+def _places(findings: Sequence[Finding], paths: Sequence[Path]) -> list[Place]:
+    """Return where each of *findings* is in the files *paths*; their begin if it is not found."""
+    names = {one.source[:2] for one in findings}
+    documents: dict[tuple[object, object], Manifest] = {}
+    first: Place | None = None
+    for found in Input([str(path) for path in paths]).read() if findings else ():
+        if isinstance(found, Manifest):
+            first = first or Place(found.file)
+            metadata = found.object.get("metadata")
+            name = metadata.get("name") if isinstance(metadata, dict) else None
+            if (key := (found.object.get("kind"), name)) in names:
+                documents.setdefault(key, found)
+    begin = first or Place(str(paths[0]) if paths else "")
+    return [
+        document.place(_path(one, document)) if (document := documents.get(one.source[:2])) else begin
+        for one in findings
+    ]
+
+
+def _path(finding: Finding, document: Manifest) -> tuple[str | int, ...]:
+    """Return the path of *finding* in *document*."""
+    path, name = parse_field(finding.field), finding.source[2]
+    webhooks = document.object.get("webhooks")
+    for index, one in enumerate(webhooks if name and isinstance(webhooks, list) else ()):
+        if isinstance(one, dict) and one.get("name") == name:
+            return ("webhooks", index, *path)
+    return path

@@ -14,18 +14,22 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from admission_gateway_worker.text import printable
+from gateway.tools.preview.manifests import Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from gateway.tools.preview.manifests import Place, Unreadable
+    from gateway.tools.preview.forecast import Forecast
+    from gateway.tools.preview.manifests import Unreadable
     from gateway.tools.preview.model import Previewed, Reviewed
     from gateway.tools.preview.report import Listed, Totals
 
 MAX_CASES: Final = 20_000
 """Cases of each of both kinds, with and without a failure. GitLab reads 250,000 objects of XML."""
 _MAX_CHARS: Final = 4000
+_OWN: Final = "admission-gateway"
+"""In place of a file, for what is about none."""
 
 
 @dataclass(slots=True)
@@ -41,11 +45,22 @@ class _Case:
 class JunitOutput:
     """A file with a suite for each file, and a case for each object and webhook."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, forecast: Forecast | None = None) -> None:
         self._file = file
         self._suites: dict[str, dict[str, _Case]] = {}
         self._kept = {True: 0, False: 0}
         self._left_out = 0
+        if forecast is not None:
+            self._add_forecast(forecast)
+
+    def _add_forecast(self, forecast: Forecast) -> None:
+        version = f"Kubernetes 1.{forecast.kubernetes}"
+        self._left_out += forecast.left_out
+        for one in forecast.findings:
+            finding, place = one
+            tag = "failure" if finding.level == "error" else ""
+            about = version if place is None else f"{version}: {finding.rule}: {finding.where}"
+            self._add(_Case(about, place or Place(_OWN), tag, [one.line()]))
 
     def add(self, found: Previewed, listed: list[Listed]) -> None:
         """Take an object of the input, and those that controllers create from it."""
@@ -79,11 +94,9 @@ class JunitOutput:
             for case in cases.values():
                 _write(case, file, suite)
         if self._left_out:
-            suite = ET.SubElement(
-                root, "testsuite", name="admission-gateway", tests="1", failures="0", skipped="1"
-            )
+            suite = ET.SubElement(root, "testsuite", name=_OWN, tests="1", failures="0", skipped="1")
             about = f"{self._left_out:,} further cases"
-            case_ = ET.SubElement(suite, "testcase", classname="admission-gateway", name=about)
+            case_ = ET.SubElement(suite, "testcase", classname=_OWN, name=about)
             ET.SubElement(case_, "skipped", message="they are left out")
         ET.indent(root)
         self._file.write_bytes(ET.tostring(root, encoding="utf-8", xml_declaration=True) + b"\n")

@@ -18,6 +18,7 @@ from gateway.tools.preview.text import VERBS, number_of
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from gateway.tools.preview.forecast import Forecast, Placed
     from gateway.tools.preview.manifests import Unreadable
     from gateway.tools.preview.model import Level, Previewed, Reviewed
     from gateway.tools.preview.report import Listed, Totals
@@ -53,10 +54,20 @@ class _Lines:
 class MarkdownOutput:
     """A file with one comment."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, forecast: Forecast | None = None) -> None:
         self._file = file
+        self._forecast = _Lines()
+        self._summary = ""
+        self._refused_by = ""
         self._findings: dict[Level, _Lines] = {level: _Lines() for level in _LEVELS}
         self._changes = _Lines()
+        if forecast is not None:
+            self._summary = forecast.summary()
+            if forecast.errors:
+                self._refused_by = f", and Kubernetes 1.{forecast.kubernetes} has errors"
+            for one in forecast.findings:
+                self._forecast.add(_forecast(one))
+            self._forecast.left_out += forecast.left_out
 
     def add(self, found: Previewed, listed: list[Listed]) -> None:
         """Take an object of the input with its findings."""
@@ -77,13 +88,20 @@ class MarkdownOutput:
         counts = ", ".join(f"{totals.results[one]:,} {one}" for one in ("allowed", "denied", "undecided"))
         of_input = f"{number_of(totals.objects, 'object')} in {number_of(totals.files, 'file')}"
         created = f", and {totals.created:,} that controllers create" if totals.created else ""
-        head = [MARKER, f"### Admission preview: {result}", "", f"{of_input}{created}: {counts}.", ""]
+        head = [
+            MARKER,
+            f"### Admission preview: {result}{self._refused_by}",
+            "",
+            f"{of_input}{created}: {counts}.",
+            "",
+        ]
         if totals.stopped:
             head += [f"The preview could not be completed: {code(totals.stopped)}", ""]
         text = "\n".join(head)
         room = MAX_BYTES - len(text.encode())
         for lines, title, name in (
             *((self._findings[level], title, "finding") for level, title in _LEVELS.items()),
+            (self._forecast, self._summary, "finding"),
             (self._changes, "Changes by webhooks", "object"),
         ):
             section, room = _section(lines, title, name, room)
@@ -117,6 +135,12 @@ def _finding(listed: Listed) -> str:
     by = f"{VERBS[one.kind]} by {code(one.webhook or one.rule)}{mode}"
     lines = [f"- {code(str(one.place))}: {about} {by}  ", *map(code, one.message.split("\n")[:10])]
     return "\n  ".join(lines)
+
+
+def _forecast(placed: Placed) -> str:
+    finding, place = placed
+    before = f"{code(str(place))}: " if place is not None else ""
+    return f"- {before}{finding.level}: {code(finding.where)}  \n  {code(finding.message)}"
 
 
 def _changes(reviewed: Reviewed) -> str:

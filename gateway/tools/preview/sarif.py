@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
@@ -20,13 +21,15 @@ import orjson
 
 from admission_gateway_worker.text import printable
 from gateway import __version__
+from gateway.tools.forecast.findings import RULES
 from gateway.tools.preview.model import OWN_RULES, UNREADABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from gateway.config.merge.model import Config
     from gateway.pure.core.webhook import Webhook
+    from gateway.tools.preview.forecast import Forecast
     from gateway.tools.preview.manifests import Place, Unreadable
     from gateway.tools.preview.model import Level, Previewed
     from gateway.tools.preview.report import Listed, Totals
@@ -45,13 +48,32 @@ _PHASES: Final = {"mutate": "mutating", "validate": "validating"}
 class SarifOutput:
     """A file with one run."""
 
-    def __init__(self, file: Path, config: Config) -> None:
+    def __init__(self, file: Path, config: Config, forecast: Forecast | None = None) -> None:
         self._file = file
-        self._rules = list(_rules(config))
+        self._rules = list(_rules(config, () if forecast is None else RULES.items()))
         self._index = {rule["id"]: index for index, rule in enumerate(self._rules)}
         self._results: dict[Level, list[dict[str, Any]]] = {level: [] for level in _LEVELS}
         self._left_out = 0
+        self._notifications: list[dict[str, Any]] = []
         self._folder = Path(os.path.realpath("."))
+        if forecast is not None:
+            self._add_forecast(forecast)
+
+    def _add_forecast(self, forecast: Forecast) -> None:
+        self._left_out += forecast.left_out
+        fingerprints: Counter[str] = Counter()
+        for one in forecast.findings:
+            finding, place = one
+            text = f"Kubernetes 1.{forecast.kubernetes}: {finding.message}\n{finding.where}"
+            if place is None:
+                # Code scanning shows no result without a place.
+                self._notifications.append({"level": finding.level, "message": {"text": _text(text)}})
+                continue
+            fingerprint = one.fingerprint()
+            fingerprints[fingerprint] += 1
+            number = fingerprints[fingerprint]
+            suffix = f":{number}" if number > 1 else ""
+            self._add(finding.rule, finding.level, text, place, fingerprint + suffix)
 
     def add(self, found: Previewed, listed: list[Listed]) -> None:
         """Take the findings of an object of the input."""
@@ -73,7 +95,9 @@ class SarifOutput:
         invocation: dict[str, Any] = {"executionSuccessful": True}
         if left_out:
             text = f"{left_out:,} further results are left out, those of the lowest level first"
-            invocation["toolExecutionNotifications"] = [{"level": "warning", "message": {"text": text}}]
+            self._notifications.append({"level": "warning", "message": {"text": text}})
+        if self._notifications:
+            invocation["toolExecutionNotifications"] = self._notifications
         driver = {
             "name": "admission-gateway",
             "semanticVersion": __version__,
@@ -113,13 +137,15 @@ class SarifOutput:
         return quote(path.as_posix(), safe="/", errors="replace")
 
 
-def _rules(config: Config) -> Sequence[dict[str, Any]]:
-    """Return a rule for each webhook of *config*, and for each finding of the preview's own."""
+def _rules(config: Config, more: Iterable[tuple[str, str]]) -> Sequence[dict[str, Any]]:
+    """Return a rule for each webhook of *config*, for each finding of the preview's own, and for *more*."""
     rules: dict[str, dict[str, Any]] = {}
     for webhook in config.webhooks[:_MAX_RULES]:
         rules.setdefault(f"{webhook.configuration}/{webhook.name}", _rule_of(webhook))
     for name, text in OWN_RULES.items():
         rules.setdefault(name, _rule(name, text, "See the page Preview of the documentation."))
+    for name, text in more:
+        rules.setdefault(name, _rule(name, text, "See the page Forecast of the documentation."))
     return list(rules.values())
 
 
