@@ -207,8 +207,9 @@ class _Review:
         try:
             now = self._admission.clock()
             modes = NO_MODES
-            if selection.has_modes:
-                modes = modes_of(selection, request, namespace, now, snapshot.stages.in_force)
+            stages = snapshot.stages.in_force
+            if selection.has_modes or stages:
+                modes = modes_of(selection, request, namespace, now, stages)
             evaluation = Evaluation(
                 selection,
                 request,

@@ -117,10 +117,14 @@ class ShadowCalls:
         self._queue = WorkQueue()
         self._rate = TokenBucket(FINDINGS_PER_SECOND, FINDINGS_AT_ONCE)
 
-    def observer(self, snapshot: Snapshot) -> ShadowObserver | None:
-        """Return the observer that makes these calls for reviews by *snapshot*, or None without any."""
+    def observer(self, snapshot: Snapshot, *, has_stages: bool) -> ShadowObserver | None:
+        """Return the observer that makes these calls for reviews by *snapshot*, or None without any.
+
+        *has_stages* is whether any webhook may be in a stage of a plan: stages change without another
+        snapshot.
+        """
         webhooks = (*snapshot.paths["/mutate"].webhooks, *snapshot.paths["/validate"].webhooks)
-        if any(map(_may_be_called_afterwards, webhooks)):
+        if has_stages or any(map(_may_be_called_afterwards, webhooks)):
             return ShadowObserver(snapshot, self._enter)
         return None
 
@@ -286,9 +290,7 @@ def _wanted(answer: Answer) -> Iterator[tuple[Webhook, Payload, Outcome | None]]
 
 def _may_be_called_afterwards(webhook: Webhook) -> bool:
     rollout = webhook.rollout
-    is_shadow = rollout is not None and (rollout.mode == "Shadow" or rollout.candidate is not None)
-    # The stages of a plan are in force without another snapshot.
-    return is_shadow or webhook.plan is not None
+    return rollout is not None and (rollout.mode == "Shadow" or rollout.candidate is not None)
 
 
 def _candidate_of(webhook: Webhook) -> Candidate | None:

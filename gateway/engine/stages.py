@@ -11,7 +11,10 @@ if TYPE_CHECKING:
 
 
 class Stages:
-    """What is in force of webhooks with a plan. A review reads it once, when its modes are decided."""
+    """What is in force of webhooks that have a plan, or had one that was removed.
+
+    A review reads it once, when its modes are decided.
+    """
 
     def __init__(self) -> None:
         self._in_force: dict[WebhookId, Rollout] = {}

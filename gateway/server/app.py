@@ -332,10 +332,15 @@ class Gateway:
             self._tracing.activate(from_files.tracing)
 
     def _activate_observer(self, reload: Reload) -> None:
-        has_pages = self._page_access.are_on
-        has_plans = any(one.plan is not None for one in reload.change.config.webhooks)
-        collector = self._plans.collector if has_plans else None
-        self._engine.observe(self._records.observer(reload.change.snapshot, collector, has_pages=has_pages))
+        config, snapshot = reload.change.config, reload.change.snapshot
+        has_plans = any(one.plan is not None for one in config.webhooks)
+        observer = self._records.observer(
+            snapshot,
+            self._plans.collector if has_plans else None,
+            has_pages=self._page_access.are_on,
+            has_stages=has_plans or config.gateway.rollout_plans is not None,
+        )
+        self._engine.observe(observer)
 
     def _check_clients(self, reload: Reload) -> None:
         if reload.staged.from_files is not None:

@@ -53,11 +53,12 @@ class ReviewRecords:
         return None if self._reporter is None else self._reporter.dropped
 
     def observer(
-        self, snapshot: Snapshot, collector: ReviewObserver | None, *, has_pages: bool
+        self, snapshot: Snapshot, collector: ReviewObserver | None, *, has_pages: bool, has_stages: bool
     ) -> ReviewObserver:
         """Return the observer of the reviews by *snapshot*, which pages show if there are any.
 
-        *collector* counts those of rollout plans. None if there are none.
+        *collector* counts those of rollout plans. None if there are none. *has_stages* is whether a webhook
+        may be in a stage of one, also if the plan was removed.
         """
         observers: list[ReviewObserver] = [self._metrics]
         sinks: list[DecisionSink] = [self.decision_log] if self.decision_log.is_on else []
@@ -70,7 +71,9 @@ class ReviewRecords:
         if snapshot.paths["/mutate"].webhooks:
             observers.append(self._disputes)
         recording = None if self._recorder is None else self._recorder.observer(snapshot.digest)
-        observers += filter(None, (recording, self.shadows.observer(snapshot), collector))
+        observers += filter(
+            None, (recording, self.shadows.observer(snapshot, has_stages=has_stages), collector)
+        )
         return Observers(observers) if len(observers) > 1 else self._metrics
 
     def activate_reports(self, settings: GatewaySettings) -> None:

@@ -195,9 +195,9 @@ def test_the_stage_of_a_plan_is_in_force_in_place_of_the_rollout() -> None:
         (Rollout("Warn", Enforcement(DEV)), {1: "Audit"}),
         (Rollout(), {1: "Audit"}),
     ):
-        # Without a plan there is no stage.
-        stages = {planned.id: rollout, plain.id: Rollout()}
-        assert modes_of(selection, given, RED, 0.0, stages) == expected
+        assert modes_of(selection, given, RED, 0.0, {planned.id: rollout}) == expected
+    # The stage of a plan that was removed holds too.
+    assert modes_of(selection, given, RED, 0.0, {plain.id: Rollout()}) == {0: "Audit"}
 
 
 def test_a_webhook_with_a_plan_may_come_into_any_mode() -> None:

@@ -14,8 +14,8 @@ from gateway.config.kinds.kubernetes_settings import KubernetesSettings
 from gateway.server.rollout.cluster_store import ClusterStore
 from gateway.server.rollout.documents import read_state
 from gateway.server.rollout.follower import event_of
-from gateway.server.rollout.plans import LivePlan
-from gateway.server.rollout.store import PLURALS
+from gateway.server.rollout.live_plan import LivePlan
+from gateway.server.rollout.store import EVIDENCE, PLURALS
 from tests.e2e.cluster import NAMESPACE
 from tests.e2e.setups import deployed_account
 from tests.kit import run_command
@@ -146,7 +146,7 @@ def test_of_writers_with_one_version_one_wins(account: Path, tmp_path: Path) -> 
             await store.put_evidence("p0", {"process": "p0", "beat": 1})
             await store.put_evidence("p0", {"process": "p0", "beat": 2})
             await until(lambda: "p0" in store.evidence and store.evidence["p0"].document["beat"] == 2)
-            await store.remove_evidence(store.evidence["p0"])
+            await store.remove(EVIDENCE, store.evidence["p0"])
             await until(lambda: not store.evidence)
 
     asyncio.run(run())

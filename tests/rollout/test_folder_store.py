@@ -10,7 +10,7 @@ import pytest
 
 from gateway.server.rollout import folder_store, store
 from gateway.server.rollout.folder_store import FolderStore
-from gateway.server.rollout.store import Stored, StoreError
+from gateway.server.rollout.store import EVIDENCE, Stored, StoreError
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -81,10 +81,10 @@ async def test_evidence_that_changes_is_not_removed(tmp_path: Path) -> None:
     await one.look()
     old = one.evidence["p"]
     await one.put_evidence("p", {"reviews": 2})
-    await one.remove_evidence(old)
+    await one.remove(EVIDENCE, old)
     await one.look()
     assert one.evidence["p"].document == {"reviews": 2}
-    await one.remove_evidence(one.evidence["p"])
+    await one.remove(EVIDENCE, one.evidence["p"])
     await one.look()
     assert one.evidence == {}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import generate_latest
@@ -23,10 +22,8 @@ from tests.core.build import webhook
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pytest
-
     from gateway.pure.rollout_plan.state import Decision
-    from gateway.server.rollout.plans import LivePlan
+    from gateway.server.rollout.live_plan import LivePlan
 
 HOUR_S = 3600.0
 GATES = Gates(max_newly_denied=0)
@@ -36,8 +33,10 @@ PLAN = Plan.of(
 )
 
 
-def hook(plan: Plan = PLAN) -> Any:
-    return webhook("a.policies.test", phase="validate", rollout=plan.stages[0].rollout, plan=plan)
+def hook(plan: Plan | None = PLAN, rollout: Rollout | None = None) -> Any:
+    if plan is not None:
+        rollout = plan.stages[0].rollout
+    return webhook("a.policies.test", phase="validate", rollout=rollout, plan=plan)
 
 
 NAME = name_of(hook())
@@ -59,7 +58,7 @@ class Time:
 class Process:
     """One process, whose task is not started: the test says when it looks."""
 
-    def __init__(self, folder: Path, time: Time, name: str, plan: Plan = PLAN) -> None:
+    def __init__(self, folder: Path, time: Time, name: str, plan: Plan | None = PLAN) -> None:
         self.stages = Stages()
         self.said: list[str] = []
         self.store = FolderStore(folder)
@@ -289,12 +288,3 @@ async def test_metrics_have_stage_phase_and_gates(tmp_path: Path) -> None:
     assert f'admission_gateway_rollout_plan_stage{labels}type="validating"}} 1.0' in text
     assert f'admission_gateway_rollout_plan_phase{labels}phase="Paused",type="validating"}} 1.0' in text
     assert f'admission_gateway_rollout_plan_gates{labels}type="validating",value="unknown"}} 2.0' in text
-
-
-async def test_a_plan_that_is_gone_is_named_with_what_holds_now(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    _, (one, _) = await begun(tmp_path)
-    one.plans.activate([replace(one.hook, plan=None, rollout=None)])
-    assert "is gone: it was in stage 1 of 3 (Audit), and its mode is Enforce now" in caplog.text
-    assert not one.plans.numbers()

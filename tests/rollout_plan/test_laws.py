@@ -201,18 +201,17 @@ def test_a_later_stage_is_enforced_in_the_same_namespaces_and_perhaps_in_more(
     assert not [*problems(made.stages, made.groups)]
     tiers = ("canary", "critical", "other")
     before: set[str] = set()
-    for step, stage in enumerate(made.stages):
+    for stage in made.stages:
         hook = webhook("a.policies.test", rollout=stage.rollout)
-        planned = webhook("a.policies.test", plan=made)
         enforced = set()
         for index, name in enumerate(names):
             namespace = Namespace(name, {"tier": tiers[index % 3]}, b"")
             given_request = request(namespace=name)
             if 0 not in modes_of(Selection("validate", [hook]), given_request, namespace, 0.0):
                 enforced.add(f"{name} {index % 3}")
-                assert enforced_in(planned, step, {name: namespace.labels}) == [name]
+                assert enforced_in(hook.name, stage, {name: namespace.labels}) == [name]
             else:
-                assert enforced_in(planned, step, {name: namespace.labels}) == []
+                assert enforced_in(hook.name, stage, {name: namespace.labels}) == []
         assert before <= enforced
         before = enforced
     assert len(before) == len({f"{name} {index % 3}" for index, name in enumerate(names)})

@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from gateway.pure.rollout_plan.decide import decide, pause, roll_back, skip
 from gateway.pure.rollout_plan.evidence import InvalidEvidence, Part, Tally
-from gateway.pure.rollout_plan.state import MAX_DECISIONS, InvalidState, PlanState, started
+from gateway.pure.rollout_plan.reading import InvalidState
+from gateway.pure.rollout_plan.state import MAX_DECISIONS, PlanState, started
 from tests.rollout_plan.build import START_S, evidence, good, newly_denied, plan
 
+STAGE = {"mode": "Warn", "percentOfNamespaces": 0, "groups": []}
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
@@ -70,8 +72,15 @@ def test_any_other_json_is_an_error_and_no_crash(path: list[int], value: object)
     [
         ("step", 6, "step: found the number 6, expected a number from 0 to 5"),
         ("step", True, "step: found true, expected a number from 0 to 5"),
-        ("phase", "Done", 'phase: found "Done", expected Progressing, Paused, RolledBack or Complete'),
+        ("phase", "Done", 'phase: found "Done", expected Progressing, Paused, RolledBack, Complete, '),
         ("phase", [], r"phase: found \[\]"),
+        ("outline", {}, "groups: found null, expected a list of 0 to 16"),
+        ("outline", {"stages": [STAGE], "groups": [], "salt": ""}, "outline.stages: found 1, expected 6"),
+        (
+            "outline",
+            {"stages": [STAGE | {"groups": ["a"]}], "groups": [], "salt": ""},
+            r'outline.stages\[0\].groups\[0\]: found "a", expected the name of one of plan.groups',
+        ),
         ("generation", "x", 'generation: found the string "x", expected a digest'),
         ("elapsedSeconds", float("nan"), "elapsedSeconds: found the number NaN, expected seconds"),
         ("stepStartedAt", "2026-13-01T00:00:00Z", "stepStartedAt: found .*, expected a time such as"),

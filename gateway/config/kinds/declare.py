@@ -427,10 +427,17 @@ def optional(
     instead: str = "",
     written: str = "",
     is_in_files_only: bool = False,
+    is_default_in_schema: bool = True,
 ) -> T | None:
     """Declare a field that may be absent, and is None then. The others are as in :class:`Declaration`."""
     made = Declaration(
-        type, meaning, name, instead=instead, written=written, is_in_files_only=is_in_files_only
+        type,
+        meaning,
+        name,
+        instead=instead,
+        written=written,
+        is_in_files_only=is_in_files_only,
+        is_default_in_schema=is_default_in_schema,
     )
     return field(default=None, metadata={_KEY: made})
 

@@ -116,11 +116,12 @@ class RolloutEntry(Declared):
         excluded("mode", "plan", "is not allowed with plan, whose stages have modes"),
         excluded("enforce", "plan", "is not allowed with plan, whose stages say where it is enforced"),
     )
-    mode: Mode = declare(
+    mode: Mode | None = optional(
         Choice(MODES),
         "The mode where `enforce` does not match. Required with `enforce`. `Shadow` requires "
-        "`sideEffects: None`",
-        default="Enforce",
+        "`sideEffects: None`. Where it is not written, the stage of a plan that was "
+        "[removed](rollout-plans.md#a-plan-that-is-removed) holds",
+        written="Enforce",
         is_default_in_schema=False,
     )
     enforce: _Enforce | None = optional(
@@ -167,11 +168,12 @@ class RolloutEntry(Declared):
         """The rollout itself; with a plan, that of its first stage."""
         candidate = self.candidate
         stages = () if self.plan is None else self.plan.plan.stages
-        found = stages[0].rollout if stages else Rollout(self.mode)
+        found = stages[0].rollout if stages else Rollout(self.mode or "Enforce")
         return Rollout(
             found.mode,
             found.enforce if self.enforce is None else self.enforce.enforcement,
             None
             if candidate is None
             else Candidate(candidate.client_config.client, candidate.percent_of_reviews),
+            is_mode_given=self.mode is not None or bool(stages),
         )

@@ -155,8 +155,8 @@ ROLLOUT_PLAN_STAGE: Final = _gauge(
 )
 ROLLOUT_PLAN_PHASE: Final = _gauge(
     "rollout_plan_phase",
-    "1 for the phase of a rollout plan: `Progressing`, `Paused`, `RolledBack`, `Complete`, or `Unknown` "
-    "without a state",
+    "1 for the phase of a rollout plan: `Progressing`, `Paused`, `RolledBack`, `Complete`, `Held` "
+    "(the plan was removed, and its stage holds), or `Unknown` without a state",
     *("name", "type", "phase"),
     is_highest=True,
 )

@@ -46,14 +46,14 @@ def modes_of(
     """Return the modes other than Enforce of the webhooks that may match *request*, by position.
 
     *namespace* is the request's: None if there is none, Failed if the look-up failed. *time_s* is the wall
-    clock, in seconds since 1970. *stages* has what is in force of webhooks with a plan; of others, and where
-    it is missing, their ``rollout`` is.
+    clock, in seconds since 1970. *stages* has what is in force of webhooks that have a plan, or had one; of
+    others, and where it is missing, their ``rollout`` is.
     """
     modes: dict[int, Mode] = {}
     for invocation in selection.invocations(request, namespace):
         webhook = invocation.webhook
         rollout = webhook.rollout
-        if webhook.plan is not None:
+        if stages:
             rollout = stages.get(webhook.id, rollout)
         if rollout is not None and rollout.mode != "Enforce":
             enforce = rollout.enforce

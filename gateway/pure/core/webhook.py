@@ -167,6 +167,8 @@ class Rollout:
     enforce: Enforcement | None = None
     """None if it is enforced nowhere, unless ``mode`` is Enforce."""
     candidate: Candidate | None = None
+    is_mode_given: bool = True
+    """Whether the configuration says the mode. Otherwise the stage of a plan that was removed holds."""
 
 
 class RolloutPlan(Protocol):
@@ -257,7 +259,8 @@ class Webhook:
     review_version: ReviewVersion = "v1"
     """Version of the AdmissionReviews for its HTTPS server; workers get no AdmissionReview."""
     rollout: Rollout | None = None
-    """None if it is enforced, and has no candidate. With a ``plan``, that of its first stage."""
+    """None if no mode is given: it is enforced, and has no candidate, or the stage of a plan that was removed
+    holds. With a ``plan``, that of its first stage."""
     plan: RolloutPlan | None = None
     """The stages through which ``rollout`` goes. None if there are none."""
     cache: Cache | None = None

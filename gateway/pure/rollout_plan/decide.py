@@ -6,7 +6,7 @@
 3. *Two clocks*: a stage lasts at least its time both by the monotonic clocks of those who decided and by the
    recorded time of its beginning. No decision is taken back because of a clock.
 4. *No return*: after a rollback only a person lets a plan of this generation continue, also if another plan
-   was in force meanwhile.
+   was in force meanwhile. The stage of a plan that is removed holds until a person says otherwise.
 5. *A rollback of its own* is one step, of a plan that asks for it and is not critical, because of requests
    that were refused: for so many owners in so many namespaces, however often each tried.
 """
@@ -19,11 +19,13 @@ from typing import TYPE_CHECKING, Final, Literal, get_args
 from gateway.base.errors import GatewayError
 from gateway.pure.core.durations import format_duration
 from gateway.pure.rollout_plan.evidence import MAX_SOURCES, names_of, namespaces_of, p99_ms
+from gateway.pure.rollout_plan.model import may_be_held
 from gateway.pure.rollout_plan.state import MAX_ROLLED_BACK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from gateway.pure.core.webhook import Webhook
     from gateway.pure.rollout_plan.evidence import Evidence, Part, Seen
     from gateway.pure.rollout_plan.model import Gates, Plan
     from gateway.pure.rollout_plan.state import Phase, PlanState
@@ -89,10 +91,10 @@ def decide(
 
     *now_s* is the wall clock. *since_s* is the time since the caller read or wrote this very version of the
     state, by its monotonic clock; after it has written what this returns, or has read another version, it
-    begins at 0 again. *expected* is as in :func:`judge`. A state of another plan becomes one of *plan*: the
-    caller makes sure that all replicas have the new plan.
+    begins at 0 again. *expected* is as in :func:`judge`. A state of another plan, or of one that was removed,
+    becomes one of *plan*: the caller makes sure that all replicas have the new plan.
     """
-    if state.generation != plan.digest:
+    if state.generation != plan.digest or state.is_of_removed_plan:
         return adopted(plan, state, now_s)
     if state.phase != "Progressing":
         return None
@@ -121,26 +123,56 @@ def decide(
 
 
 def adopted(plan: Plan, state: PlanState, now_s: float) -> PlanState:
-    """Return the state of *plan*, which replaces the plan of *state*.
+    """Return the state of *plan*, which replaces the plan of *state*, or returns after it was removed.
 
     It begins at the present stage if this and all before it are the same in both plans, and else at the last
-    stage that is, or at the first. A pause of a person holds. A rollback is of one plan.
+    stage that is, or at the first. A pause of a person holds. A rollback is of one plan. A plan whose stage a
+    person has forgotten begins again.
     """
     same = 0
     for mine, other in zip(plan.stage_digests, state.stage_digests, strict=False):
         if mine != other:
             break
         same += 1
-    step = min(state.step, max(same - 1, 0), plan.last)
-    paused = state.is_paused_by_person
+    step = 0 if state.phase == "Forgotten" else min(state.step, max(same - 1, 0), plan.last)
     is_complete = state.phase == "Complete" and step == plan.last == state.step
     why = f"another plan, whose first {same} stages are those of the one before"
-    moved = replace(state, generation=plan.digest, stage_digests=plan.stage_digests)
-    phase: Phase = "Paused" if paused else "Complete" if is_complete else "Progressing"
+    if state.is_of_removed_plan:
+        why = f"a plan is there again, whose first {same} stages are those of the one that was removed"
+    moved = replace(state, generation=plan.digest, stage_digests=plan.stage_digests, outline=plan.outline)
+    who = state.paused_by
+    phase: Phase = "Paused" if who else "Complete" if is_complete else "Progressing"
     if plan.digest in state.rolled_back:
         phase = "RolledBack"
-    who = state.decisions[-1].who if paused else ""
-    return moved.decided("restart", step, phase, why=why, now_s=now_s, who=who)
+    found = moved.decided("restart", step, phase, why=why, now_s=now_s, who=who)
+    return replace(found, paused_by=who)
+
+
+def holds(webhook: Webhook, state: PlanState) -> bool:
+    """Whether the stage of *state* is in force of *webhook*, without a plan, in place of its configuration.
+
+    A stage that is enforced everywhere is what the configuration says too.
+    """
+    return may_be_held(webhook) and state.phase != "Forgotten" and not state.stage.is_enforced_everywhere
+
+
+def hold(state: PlanState, now_s: float) -> PlanState:
+    """Return the state after its plan was removed: the stage holds. No replica may have the plan any more."""
+    why = "the plan was removed from the configuration: its stage holds"
+    found = state.decided("hold", state.step, "Held", why=why, now_s=now_s)
+    return replace(found, paused_by=state.paused_by)
+
+
+def forget(plan: Plan, state: PlanState, *, who: str, why: str, now_s: float) -> PlanState:
+    """Return the state after a person has ended that the stage of a plan that was removed holds.
+
+    Raises:
+        ActionRefused: it does not.
+    """
+    if not state.is_of_removed_plan:
+        raise ActionRefused(f"cannot forget: a process still has the plan, which is {state.phase}")
+    _expect(plan, state, "forget", who, "Held")
+    return state.decided("forget", state.step, "Forgotten", why=why, now_s=now_s, who=who)
 
 
 def pause(plan: Plan, state: PlanState, *, who: str, why: str, now_s: float) -> PlanState:
@@ -158,6 +190,7 @@ def pause(plan: Plan, state: PlanState, *, who: str, why: str, now_s: float) -> 
         started_at_s=state.started_at_s,
         elapsed_s=state.elapsed_s,
         sources=state.sources,
+        paused_by=paused.decisions[-1].who,
     )
 
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from gateway.pure.core.labels import EVERYTHING
 from gateway.pure.core.modes import rank
@@ -165,12 +165,18 @@ class Plan:
     @cached_property
     def digest(self) -> str:
         """What replicas with the same plan share: 32 hexadecimal digits."""
-        return _digest(asdict(self))
+        return _digest(self)
 
     @cached_property
     def stage_digests(self) -> tuple[str, ...]:
         """The digest of each stage, which does not depend on the stages after it, nor on its position."""
-        return tuple(_digest(asdict(stage))[:16] for stage in self.stages)
+        return tuple(_digest(stage)[:16] for stage in self.stages)
+
+    @cached_property
+    def outline(self) -> Plan:
+        """The plan without what decides about its stages: enough to keep a stage in force."""
+        stages = (Stage(one.mode, one.percent_of_namespaces, groups=one.groups) for one in self.stages)
+        return Plan.of(stages, self.groups, salt=self.salt)
 
     @property
     def last(self) -> int:
@@ -187,16 +193,30 @@ def at_step(webhook: Webhook, step: int) -> Webhook:
     """Return *webhook*, which has a plan, as it is in the stage *step*: with the candidate that it has."""
     plan = plan_of(webhook)
     assert plan is not None, webhook.name
+    return replace(webhook, rollout=rollout_of(webhook, plan.stages[step]))
+
+
+def rollout_of(webhook: Webhook, stage: Stage) -> Rollout:
+    """Return what is in force of *webhook* in *stage*: with the candidate that it has.
+
+    A webhook without the plan of the stage may have other ``sideEffects`` than Shadow requires: its mode is
+    Audit then.
+    """
     candidate = None if webhook.rollout is None else webhook.rollout.candidate
-    return replace(webhook, rollout=replace(plan.stages[step].rollout, candidate=candidate))
+    rollout = replace(stage.rollout, candidate=candidate)
+    is_shadow = rollout.mode == "Shadow" and webhook.side_effects != "None"
+    return replace(rollout, mode="Audit") if is_shadow else rollout
 
 
-def enforced_in(webhook: Webhook, step: int, namespaces: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """Return in which of *namespaces*, labels by name, *webhook*, which has a plan, is enforced at *step*."""
-    plan = plan_of(webhook)
-    assert plan is not None, webhook.name
-    stage = plan.stages[step]
-    key = stage.salt or webhook.name
+def may_be_held(webhook: Webhook) -> bool:
+    """Whether the stage of an earlier plan of *webhook* holds: it has none, and its mode is not written."""
+    rollout = webhook.rollout
+    return webhook.plan is None and (rollout is None or not rollout.is_mode_given)
+
+
+def enforced_in(webhook: str, stage: Stage, namespaces: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Return in which of *namespaces*, labels by name, *webhook*, a name, is enforced in *stage*."""
+    key = stage.salt or webhook
 
     def is_enforced(name: str, labels: Mapping[str, str]) -> bool:
         if stage.mode == "Enforce":
@@ -247,5 +267,17 @@ def _weaker(at: str, index: int, before: Stage, stage: Stage) -> Iterator[tuple[
 
 
 def _digest(value: object) -> str:
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=sorted)
+    text = json.dumps(_content(value), sort_keys=True, separators=(",", ":"), default=sorted)
     return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:32]
+
+
+def _content(value: Any) -> object:  # noqa: ANN401 - what a plan consists of
+    """Return *value* without fields of their default: a field that is added later changes no digest."""
+    if isinstance(value, tuple):
+        return [_content(one) for one in value]
+    if not is_dataclass(value):
+        return value
+    found = {one.name: (getattr(value, one.name), one.default) for one in fields(value)}
+    return {
+        name: _content(one) for name, (one, default) in found.items() if default is MISSING or one != default
+    }

@@ -12,19 +12,24 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from admission_gateway_worker.text import printable
-from gateway.base.text import described, one_of, rfc3339, seconds_of, shown
-from gateway.pure.rollout_plan.evidence import MAX_COUNT, MAX_SOURCES
+from gateway.base.text import described, rfc3339, seconds_of
+from gateway.pure.rollout_plan import outline
+from gateway.pure.rollout_plan.evidence import MAX_SOURCES
 from gateway.pure.rollout_plan.model import MAX_STAGES
+from gateway.pure.rollout_plan.reading import InvalidState, count, items, mapping, one_from, text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gateway.pure.rollout_plan.model import Plan
+    from gateway.pure.rollout_plan.model import Plan, Stage
 
     Json = dict[str, Any]
 
-Phase = Literal["Progressing", "Paused", "RolledBack", "Complete"]
-Action = Literal["start", "restart", "promote", "complete", "pause", "resume", "skip", "rollback"]
+Phase = Literal["Progressing", "Paused", "RolledBack", "Complete", "Held", "Forgotten"]
+"""Held: the plan was removed, and its stage holds. Forgotten: a person has ended that."""
+Action = Literal[
+    "start", "restart", "promote", "complete", "pause", "resume", "skip", "rollback", "hold", "forget"
+]
 
 PHASES: tuple[Phase, ...] = get_args(Phase)
 ACTIONS: tuple[Action, ...] = get_args(Action)
@@ -38,10 +43,6 @@ _MAX_SECONDS: Final = 253_402_300_799
 """The last second that RFC 3339 can write."""
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 _DIGEST: Final = re.compile(r"[0-9a-f]{16,32}")
-
-
-class InvalidState(ValueError):
-    """The document is not the state of a plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,8 @@ class PlanState:
     """The digest of the plan."""
     stage_digests: tuple[str, ...]
     """Those of the plan: how much another plan has in common with it."""
+    outline: Plan
+    """That of the plan: what is in force in each stage, for processes that do not have the plan."""
     step: int
     phase: Phase
     window: int
@@ -90,6 +93,8 @@ class PlanState:
     """Sources whose evidence of this window has been seen, and how much."""
     rolled_back: tuple[str, ...] = ()
     """Generations that were rolled back and that no person has resumed, the last ones."""
+    paused_by: str = ""
+    """The person who has paused it, and whose pause holds also if the plan was removed and returns."""
     decisions: tuple[Decision, ...] = ()
     """The last ones, the oldest first; never empty."""
 
@@ -106,15 +111,25 @@ class PlanState:
     @property
     def is_paused_by_person(self) -> bool:
         """Whether a person has paused it, who has to resume it."""
-        return self.phase == "Paused" and bool(self.decisions) and self.decisions[-1].who != ""
+        return self.phase == "Paused" and self.paused_by != ""
+
+    @property
+    def is_of_removed_plan(self) -> bool:
+        """Whether no configuration had the plan when it was last decided on."""
+        return self.phase in ("Held", "Forgotten")
+
+    @property
+    def stage(self) -> Stage:
+        """The stage in force, as in the outline."""
+        return self.outline.stages[self.step]
 
     def decided(
         self, action: Action, step: int, phase: Phase, *, why: str, now_s: float, who: str = ""
     ) -> PlanState:
         """Return the state after a decision, with a window, time and evidence of its own."""
         time_s = _second(now_s)
-        text = printable(why, MAX_WHY)
-        decision = Decision(action, step, printable(who, MAX_WHO), text, time_s, self.revision + 1)
+        said = printable(why, MAX_WHY)
+        decision = Decision(action, step, printable(who, MAX_WHO), said, time_s, self.revision + 1)
         return replace(
             self,
             step=step,
@@ -123,6 +138,7 @@ class PlanState:
             started_at_s=time_s,
             elapsed_s=0.0,
             sources={},
+            paused_by="",
             decisions=(*self.decisions, decision)[-MAX_DECISIONS:],
         )
 
@@ -131,6 +147,7 @@ class PlanState:
         return {
             "generation": self.generation,
             "stageDigests": list(self.stage_digests),
+            "outline": outline.as_json(self.outline),
             "step": self.step,
             "phase": self.phase,
             "window": self.window,
@@ -138,6 +155,7 @@ class PlanState:
             "elapsedSeconds": self.elapsed_s,
             "sources": dict(sorted(self.sources.items())),
             "rolledBack": list(self.rolled_back),
+            "pausedBy": self.paused_by,
             "decisions": [one.as_json() for one in self.decisions],
         }
 
@@ -148,21 +166,25 @@ class PlanState:
         Raises:
             InvalidState: *document* is not what ``as_json`` makes.
         """
-        found = _mapping(document, "the state")
-        digests = _list(found, "stageDigests", 1, MAX_STAGES)
-        rolled_back = _list(found, "rolledBack", 0, MAX_ROLLED_BACK)
+        found = mapping(document, "the state")
+        digests = items(found, "stageDigests", 1, MAX_STAGES)
+        rolled_back = items(found, "rolledBack", 0, MAX_ROLLED_BACK)
         state = cls(
             generation=_digest(found.get("generation"), "generation"),
             stage_digests=tuple(_digest(one, "stageDigests") for one in digests),
-            step=_count(found, "step", len(digests) - 1),
-            phase=_choice(found, "phase", PHASES),
-            window=_count(found, "window"),
+            outline=outline.from_json(found.get("outline")),
+            step=count(found, "step", len(digests) - 1),
+            phase=one_from(found, "phase", PHASES),
+            window=count(found, "window"),
             started_at_s=_time(found, "stepStartedAt"),
             elapsed_s=_seconds(found, "elapsedSeconds"),
             sources=_sources(found),
             rolled_back=tuple(_digest(one, "rolledBack") for one in rolled_back),
-            decisions=tuple(map(_decision, _list(found, "decisions", 1, MAX_DECISIONS))),
+            paused_by=text(found, "pausedBy", MAX_WHO),
+            decisions=tuple(map(_decision, items(found, "decisions", 1, MAX_DECISIONS))),
         )
+        if len(state.outline.stages) != len(digests):
+            raise InvalidState(f"outline.stages: found {len(state.outline.stages)}, expected {len(digests)}")
         revisions = [one.revision for one in state.decisions]
         if revisions != list(range(revisions[0], revisions[0] + len(revisions))):
             raise InvalidState("decisions: expected revisions one after the other")
@@ -171,7 +193,7 @@ class PlanState:
 
 def started(plan: Plan, now_s: float) -> PlanState:
     """Return the state of *plan* at its beginning."""
-    state = PlanState(plan.digest, plan.stage_digests, 0, "Progressing", 0, _second(now_s))
+    state = PlanState(plan.digest, plan.stage_digests, plan.outline, 0, "Progressing", 0, _second(now_s))
     return state.decided("start", 0, "Progressing", why=f"stage 1: {plan.stages[0]}", now_s=now_s)
 
 
@@ -180,47 +202,20 @@ def _second(now_s: float) -> int:
 
 
 def _decision(document: object) -> Decision:
-    found = _mapping(document, "decisions")
+    found = mapping(document, "decisions")
     return Decision(
-        action=_choice(found, "action", ACTIONS),
-        step=_count(found, "step", MAX_STAGES - 1),
-        who=_text(found, "who", MAX_WHO),
-        why=_text(found, "why", MAX_WHY),
+        action=one_from(found, "action", ACTIONS),
+        step=count(found, "step", MAX_STAGES - 1),
+        who=text(found, "who", MAX_WHO),
+        why=text(found, "why", MAX_WHY),
         time_s=_time(found, "time"),
-        revision=_count(found, "revision"),
+        revision=count(found, "revision"),
     )
-
-
-def _mapping(value: object, name: str) -> Json:
-    if not isinstance(value, dict):
-        raise InvalidState(f"{name}: found {described(value)}, expected a mapping")
-    return value
-
-
-def _list(found: Json, name: str, least: int, most: int) -> list[object]:
-    value = found.get(name)
-    if not isinstance(value, list) or not least <= len(value) <= most:
-        raise InvalidState(f"{name}: found {described(value)}, expected a list of {least} to {most}")
-    return value
-
-
-def _text(found: Json, name: str, most: int) -> str:
-    value = found.get(name)
-    if not isinstance(value, str) or len(value) > most:
-        raise InvalidState(f"{name}: found {described(value)}, expected a text of at most {most} characters")
-    return printable(value, most)
 
 
 def _digest(value: object, name: str) -> str:
     if not isinstance(value, str) or not _DIGEST.fullmatch(value):
         raise InvalidState(f"{name}: found {described(value)}, expected a digest")
-    return value
-
-
-def _count(found: Json, name: str, most: int = MAX_COUNT) -> int:
-    value = found.get(name)
-    if type(value) is not int or not 0 <= value <= most:
-        raise InvalidState(f"{name}: found {described(value)}, expected a number from 0 to {most}")
     return value
 
 
@@ -241,15 +236,8 @@ def _time(found: Json, name: str) -> int:
     raise InvalidState(f"{name}: found {described(value)}, expected a time such as 2026-12-01T00:00:00Z")
 
 
-def _choice(found: Json, name: str, allowed: tuple[Any, ...]) -> Any:  # noqa: ANN401 - one of *allowed*
-    value = found.get(name)
-    if value not in allowed:
-        raise InvalidState(f"{name}: found {shown(value)}, expected {one_of(allowed)}")
-    return value
-
-
 def _sources(found: Json) -> dict[str, int]:
-    sources = _mapping(found.get("sources"), "sources")
+    sources = mapping(found.get("sources"), "sources")
     if len(sources) > MAX_SOURCES or any(len(name) > MAX_SOURCE for name in sources):
         raise InvalidState(f"sources: expected at most {MAX_SOURCES} names of {MAX_SOURCE} characters")
-    return {name: _count(sources, name) for name in sources}
+    return {name: count(sources, name) for name in sources}

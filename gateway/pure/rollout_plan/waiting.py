@@ -22,6 +22,9 @@ Reason = Literal["nothing", "time", "data", "decision", "person", "gateway", "pr
 unknown. ``decision``: all gates pass. ``person``: a person paused it or rolled it back. ``gateway``: the
 gateway did. ``processes``: some have another plan. ``store``: the state cannot be read or written."""
 REASONS: Final[tuple[Reason, ...]] = get_args(Reason)
+REMOVED: Final = (
+    'the plan was removed: its stage holds until rollout.mode is written, or until "rollout forget"'
+)
 _MINUTE_S: Final = 60
 
 
@@ -37,8 +40,10 @@ def held(state: PlanState) -> Waiting | None:
     """Return what a plan waits for that does not progress. None if it does."""
     if state.phase == "Progressing":
         return None
-    if state.phase == "Complete":
+    if state.phase in ("Complete", "Forgotten"):
         return Waiting("nothing", ())
+    if state.phase == "Held":
+        return Waiting("person", (REMOVED,))
     last = state.decisions[-1]
     what = "paused" if state.phase == "Paused" else "rolled back"
     reason: Reason = "person" if last.who else "gateway"

@@ -38,6 +38,7 @@ from gateway.pure.core.webhook import (
     HttpsClient,
     ImageReviewSettings,
     PolicyRef,
+    Rollout,
     Webhook,
     WorkerRef,
 )
@@ -308,6 +309,11 @@ def _(value: ImageReviewSettings) -> Json:
         "retryBackoff": round(value.retry_backoff_s * 1000) or DISABLED,
     }
     return found if value.default_allow is None else {**found, "defaultAllow": value.default_allow}
+
+
+@_plain.register
+def _(value: Rollout) -> Json:
+    return _members(value, "is_mode_given", *(() if value.is_mode_given else ("mode",)))
 
 
 @_plain.register

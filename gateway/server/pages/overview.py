@@ -110,9 +110,8 @@ def _problems(name: str, problems: Sequence[Problem]) -> Json:
 
 
 def _webhook(webhook: Webhook, state: ProcessState) -> Json:
-    client, rollout = webhook.client, webhook.rollout
-    if webhook.plan is not None:
-        rollout = state.snapshot.stages.in_force.get(webhook.id, rollout)
+    client = webhook.client
+    rollout = state.snapshot.stages.in_force.get(webhook.id, webhook.rollout)
     pool, policy, url = "", "", ""
     if isinstance(client, WorkerRef):
         pool, policy = client.pool, client.policy

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gateway.pure.rollout_plan.evidence import Part, Seen
     from gateway.pure.rollout_plan.state import PlanState
     from gateway.server.pages.state import Json, ProcessState
-    from gateway.server.rollout.plans import LivePlan, PlanView
+    from gateway.server.rollout.live_plan import LivePlan, PlanView
 
 PATH: Final = "/rollouts/"
 """Before the name of a plan."""
@@ -39,7 +39,7 @@ def summary(view: PlanView) -> Json:
         "stage": one.step + 1,
         "stages": len(one.plan.stages),
         "phase": view.phase,
-        "reason": "" if state is None else state.decisions[-1].why,
+        "reason": one.why_held or ("" if state is None else state.decisions[-1].why),
         "gates": [f"{result.value}: {result}" for result in one.results],
         "waitsFor": list(view.waiting.texts),
     }
@@ -136,7 +136,7 @@ def _stage(one: LivePlan, number: int, namespaces: Mapping[str, Namespace]) -> J
     found["enforced"] = "somewhere"
     if len(namespaces) <= _MOST_NAMESPACES:
         labels = {name: namespace.labels for name, namespace in namespaces.items()}
-        names = enforced_in(one.webhook, number, labels)
+        names = enforced_in(one.webhook.name, stage, labels)
         found |= {"namespaces": len(names), "firstNamespaces": names[:_SHOWN]}
     return found
 

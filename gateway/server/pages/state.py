@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gateway.pure.admission_policies.placing import Placed
     from gateway.pure.core.disputes import Dispute, Seen
     from gateway.pure.core.webhook import WebhookId
-    from gateway.server.rollout.plans import PlanView
+    from gateway.server.rollout.live_plan import PlanView
 
 Json = dict[str, Any]
 """A JSON object."""

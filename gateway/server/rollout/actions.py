@@ -27,6 +27,7 @@ ACTS: Final = {
     "resume": decide.resume,
     "skip": decide.skip,
     "rollback": decide.roll_back,
+    "forget": decide.forget,
 }
 _ATTEMPTS: Final = 4
 _WAIT_S: Final = 10.0
@@ -67,6 +68,8 @@ def seen_of(state: PlanState) -> str:
 
 def possible(state: PlanState) -> list[str]:
     """Return the actions that *state* allows."""
+    if state.is_of_removed_plan:
+        return ["forget"] if state.phase == "Held" else []
     found = ["pause"] if state.phase == "Progressing" else []
     found += ["resume"] if state.phase in ("Paused", "RolledBack") else []
     found += ["skip"] if state.phase != "Complete" else []

@@ -34,9 +34,10 @@ from gateway.server.rollout.store import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Callable, Coroutine, Iterable, Mapping
 
     from gateway.config.kinds.kubernetes_settings import KubernetesSettings
+    from gateway.server.kubernetes.api_client import ApiClient
 
 _GROUP: Final = GATEWAY_VERSION.partition("/")[0]
 _NOT_FOUND, _CONFLICT = 404, 409
@@ -118,7 +119,7 @@ class ClusterStore:
             raise StoreError(f"the {EVIDENCE} of {name} was changed by another writer")
         self._written[name] = _read(written)
 
-    async def remove_evidence(self, one: Stored) -> None:
+    async def remove(self, kind: str, one: Stored) -> None:
         """See ``PlanStore``."""
         options = {
             "apiVersion": "v1",
@@ -127,7 +128,7 @@ class ClusterStore:
         }
         try:
             async with self._access.api() as api:
-                await api.write("DELETE", self._path(EVIDENCE, one.name), options)
+                await api.write("DELETE", self._path(kind, one.name), options)
         except ClusterError as error:
             if error.status not in (_NOT_FOUND, _CONFLICT):
                 raise StoreError(str(error)) from error
@@ -204,18 +205,12 @@ class ClusterStore:
         return f"{self._installation}.{name}"
 
     def _path(self, kind: str, name: str = "") -> str:
-        plural, namespace = PLURALS[kind], quote(self._namespace, safe="")
-        path = f"/apis/{GATEWAY_VERSION}/namespaces/{namespace}/{plural}"
+        path = _path_of(kind, self._namespace)
         return f"{path}/{quote(self._object_name(name), safe='')}" if name else path
 
     def _own(self, kind: str) -> dict[str, Stored]:
         """Return the objects of this installation, by name: its prefix is not part of the name."""
-        prefix = self._object_name("")
-        return {
-            one.name.removeprefix(prefix): Stored(one.name.removeprefix(prefix), one.document, one.version)
-            for one in self._stores[kind].by_name.values()
-            if one.name.startswith(prefix)
-        }
+        return _of_installation(self._stores[kind].by_name.values(), self._installation)
 
     def _kind(self, kind: str) -> Kind:
         plural = PLURALS[kind]
@@ -232,6 +227,32 @@ class ClusterStore:
 
     def _run(self, *coroutines: Coroutine[object, object, None]) -> None:
         self._tasks += map(asyncio.create_task, coroutines)
+
+
+async def read_states(api: ApiClient, installation: str) -> dict[str, Stored]:
+    """Return the states of *installation* by name, once.
+
+    Raises:
+        ClusterError: they cannot be read.
+    """
+    namespace, _, prefix = installation.partition("/")
+    found = await api.get(_path_of(STATE, namespace))
+    items = found.get("items") if isinstance(found, dict) else None
+    return _of_installation(map(_read, items if isinstance(items, list) else ()), prefix)
+
+
+def _path_of(kind: str, namespace: str) -> str:
+    return f"/apis/{GATEWAY_VERSION}/namespaces/{quote(namespace, safe='')}/{PLURALS[kind]}"
+
+
+def _of_installation(found: Iterable[Stored], installation: str) -> dict[str, Stored]:
+    """Return those of *found* that belong to *installation*, by the name behind its prefix."""
+    prefix = f"{installation}."
+    return {
+        one.name.removeprefix(prefix): Stored(one.name.removeprefix(prefix), one.document, one.version)
+        for one in found
+        if one.name.startswith(prefix)
+    }
 
 
 def _read(document: object) -> Stored:

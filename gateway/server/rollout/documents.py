@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from admission_gateway_worker.text import printable
 from gateway.pure.rollout_plan.evidence import Evidence, InvalidEvidence, Part
-from gateway.pure.rollout_plan.state import InvalidState, PlanState
+from gateway.pure.rollout_plan.reading import InvalidState
+from gateway.pure.rollout_plan.state import PlanState
 from gateway.pure.rollout_plan.waiting import held as held_by
 from gateway.server.rollout.store import MAX_TEXT, Json, StoreError
 
@@ -108,6 +109,12 @@ def of_plan(stored: Stored, name: str) -> Json:
         case {"plans": {**plans}} if isinstance(found := plans.get(name), dict):
             return found
     return {}
+
+
+def plans_in(stored: Stored) -> list[str]:
+    """Return the names of the plans that the evidence *stored* has something about."""
+    found = stored.document.get("plans")
+    return [str(name) for name in found] if isinstance(found, dict) else []
 
 
 def has_ended(stored: Stored) -> bool:

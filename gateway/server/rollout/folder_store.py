@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from gateway.base.private_folder import PrivateFolder, read_small_json
-from gateway.server.rollout.store import MAX_BYTES, MAX_EVIDENCE, Json, Stored, StoreError
+from gateway.server.rollout.store import MAX_BYTES, MAX_EVIDENCE, STATE, Json, Stored, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -125,12 +125,12 @@ class FolderStore:
         version = 1 if present is None else int(present.version) + 1
         _write(self._evidence, name, {"version": version, "document": document})
 
-    async def remove_evidence(self, one: Stored) -> None:
+    async def remove(self, kind: str, one: Stored) -> None:
         """See ``PlanStore``."""
-        await asyncio.to_thread(self._remove_evidence, one)
+        folder = self._states if kind == STATE else self._evidence
+        await asyncio.to_thread(self._remove, folder.path / (one.name + _SUFFIX), one)
 
-    def _remove_evidence(self, one: Stored) -> None:
-        path = self._evidence.path / (one.name + _SUFFIX)
+    def _remove(self, path: Path, one: Stored) -> None:
         with self._locked():
             if _read_one(path) == one:
                 with suppress(OSError):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gateway.config.merge.model import Config
     from gateway.engine.engine import Engine
     from gateway.pure.rollout_plan.state import Decision
-    from gateway.server.rollout.plans import LivePlan
+    from gateway.server.rollout.live_plan import LivePlan
     from gateway.server.rollout.store import Json, PlanStore
 
 log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ SYNCED_WITHIN_S: Final = 10.0
 """How long a start waits for the stages. After that, those of the last file or the first ones hold: a store
 that cannot be read must not keep a gateway from answering."""
 _NO_NAME: Final = re.compile(r"[^a-z0-9-]+")
-_LOUD: Final = ("pause", "rollback")
+_LOUD: Final = ("pause", "rollback", "hold")
 
 
 class PlanFollower:
@@ -63,12 +63,13 @@ class PlanFollower:
 
     async def activate(self, config: Config) -> None:
         """Follow the plans of *config*, which is in force now."""
-        settings, has_plans = config.gateway, any(one.plan is not None for one in config.webhooks)
-        wanted = (settings.rollout_plans, settings.kubernetes) if has_plans else None
+        settings = config.gateway
+        # Also without any plan: the store may have the stage of one that was removed.
+        wanted = None if settings.rollout_plans is None else (settings.rollout_plans, settings.kubernetes)
         is_new = wanted != self._settings
         if is_new:
             self._settings = wanted
-            await self.plans.use_store(self._open(settings) if has_plans else None)
+            await self.plans.use_store(self._open(settings))
         self.plans.activate(config.webhooks)
         if is_new:
             await self.plans.wait_until_synced(SYNCED_WITHIN_S)

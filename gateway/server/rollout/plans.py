@@ -5,6 +5,8 @@
 2. Every process may propose. ``decide`` says what, and a compare and swap which of the proposals counts.
 3. A state of another plan is replaced only when all processes that are there have the new plan.
 4. Evidence stays as long as its window is that of a state, also that of a process that is gone.
+5. Where the plan of a webhook was removed and no mode is given, the stage of its state holds until a person
+   says otherwise. A state is removed when no process that is there needs it, which it has to be for a day.
 """
 
 from __future__ import annotations
@@ -14,29 +16,31 @@ import logging
 import random
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
 
 import orjson
 
 from gateway.base.errors import GatewayError
 from gateway.base.private_folder import PrivateFolder, read_small_json
 from gateway.observe.telemetry.rollouts import PlanNumbers
-from gateway.pure.rollout_plan.decide import VALUES, decide, judge
+from gateway.pure.rollout_plan.decide import VALUES, decide, hold, holds, judge
 from gateway.pure.rollout_plan.decide import adopted as adopted_by
 from gateway.pure.rollout_plan.evidence import Part
-from gateway.pure.rollout_plan.model import at_step, plan_of
+from gateway.pure.rollout_plan.model import may_be_held, plan_of, rollout_of
 from gateway.pure.rollout_plan.state import started
-from gateway.pure.rollout_plan.waiting import Waiting, held, waits_for
+from gateway.pure.rollout_plan.waiting import Waiting, waits_for
 from gateway.server.rollout.documents import (
     evidence_document,
     has_ended,
     merged,
     of_plan,
+    plans_in,
     read_state,
     state_document,
 )
-from gateway.server.rollout.store import MAX_BYTES, Stored, StoreError, name_of
+from gateway.server.rollout.live_plan import LivePlan, PlanView
+from gateway.server.rollout.store import EVIDENCE, MAX_BYTES, STATE, Stored, StoreError, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -44,20 +48,19 @@ if TYPE_CHECKING:
 
     from gateway.engine.stages import Stages
     from gateway.pure.core.webhook import Rollout, Webhook, WebhookId
-    from gateway.pure.rollout_plan.decide import GateResult
-    from gateway.pure.rollout_plan.evidence import Evidence
-    from gateway.pure.rollout_plan.model import Plan
     from gateway.pure.rollout_plan.state import Decision, PlanState
     from gateway.server.rollout.collector import Collector
     from gateway.server.rollout.store import PlanStore
 
-    Decided = Callable[["LivePlan", Decision], None]
+    Decided = Callable[[LivePlan, Decision], None]
 
 log = logging.getLogger(__name__)
 
-UNKNOWN: Final = "Unknown"
-"""The phase of a plan whose state has not been read."""
 NO_STORE: Final = "rolloutPlans of the GatewayConfiguration is absent: plans stay in their first stage"
+_HOLDS: Final = "held"
+"""What evidence has in place of the generation of a plan: the process needs the state."""
+_NO_PLAN: Final = "none"
+"""The process has the webhook, without a plan, and needs no state."""
 _FILE: Final = "last.json"
 _POLL_S: Final = 0.02
 
@@ -76,59 +79,8 @@ class Pace:
     """A process whose evidence has not changed for so long is gone, by the clock of who looks."""
     forget_s: float = 600.0
     """Evidence of a process that is gone, and of no present window, is removed after so long."""
-
-
-@dataclass(slots=True)
-class LivePlan:
-    """One plan, as far as this process knows."""
-
-    name: str
-    webhook: Webhook
-    plan: Plan
-    stored: Stored | None = None
-    state: PlanState | None = None
-    seen_at: float = 0.0
-    """When this version of the state was first seen, by the monotonic clock."""
-    written_over: str | None = None
-    """The version over which this process has written: nothing is decided until the next one is observed."""
-    step: int = 0
-    results: list[GateResult] = field(default_factory=list)
-    evidence: Evidence | None = None
-    """Of all processes, at the last look."""
-    processes: int = 0
-    """That were there at the last look."""
-    fault: str = ""
-    is_damaged: bool = False
-    """Whether the stored state cannot be read; another version of the gateway may have written it."""
-
-    def waiting(self, now_s: float, *, since_s: float) -> Waiting:
-        """Return what it waits for; *now_s* and *since_s* are those of ``decide``."""
-        state = self.state
-        if state is not None and (found := held(state)) is not None:
-            return found
-        if self.fault:
-            return Waiting("store" if self.is_damaged else "processes", (self.fault,))
-        if state is None:
-            return Waiting("store", ("its state has not been read",))
-        return waits_for(self.plan, state, self.results, now_s, since_s=since_s)
-
-    @property
-    def stages(self) -> list[str]:
-        """The stages in words."""
-        return [str(stage) for stage in self.plan.stages]
-
-
-class PlanView(NamedTuple):
-    """A plan at one moment, for pages."""
-
-    plan: LivePlan
-    """A copy."""
-    waiting: Waiting
-
-    @property
-    def phase(self) -> str:
-        """The phase, also without a state."""
-        return UNKNOWN if self.plan.state is None else self.plan.state.phase
+    forget_state_s: float = 86_400.0
+    """A state that no process needs is removed after so long."""
 
 
 class RolloutPlans:
@@ -151,7 +103,9 @@ class RolloutPlans:
         *folder* is for the last states, which count after a start without contact; None: nothing is kept.
         """
         self.plans: dict[str, LivePlan] = {}
-        """By the name of the state."""
+        """By the name of the state. Those that were removed are there as long as their stage holds."""
+        self._without: dict[str, Webhook] = {}
+        """The webhooks without a plan, by the name that the state of one would have."""
         self._stages = stages
         self._collector = collector
         self.process = process
@@ -168,22 +122,27 @@ class RolloutPlans:
         """What was written last, and when."""
         self._beats: dict[str, tuple[str, float]] = {}
         """The version of the evidence of each process, and when it was first seen."""
+        self._holding_nothing: dict[str, str] = {}
+        """The versions of states that are of no plan, and hold nothing."""
+        self._unneeded: dict[str, tuple[str, float]] = {}
+        """The version of each state that no process needs, and when that was first seen."""
         self._warned_of = ""
 
     @property
     def fault(self) -> str:
         """Why plans cannot be promoted now. Empty if they can."""
-        if not self.plans:
-            return ""
         if self._store is None:
-            return NO_STORE
+            return "" if all(one.is_removed for one in self.plans.values()) else NO_STORE
         return f"rollout plans keep their stages: {self._store.fault}" if self._store.fault else ""
 
     @property
     def faults(self) -> list[str]:
         """Lines about what is wrong."""
         found = [
-            f"rollout plan of {one.webhook.name}: {one.fault}" for one in self.plans.values() if one.fault
+            f"rollout plan of {one.webhook.name}: {line}"
+            for one in self.plans.values()
+            for line in (one.fault, one.why_held)
+            if line
         ]
         return [self.fault, *found] if self.fault else found
 
@@ -203,7 +162,7 @@ class RolloutPlans:
             PlanNumbers(
                 one.webhook.id,
                 one.step + 1,
-                UNKNOWN if one.state is None else one.state.phase,
+                one.phase,
                 {value: sum(result.value == value for result in one.results) for value in VALUES},
             )
             for one in self.plans.values()
@@ -228,29 +187,46 @@ class RolloutPlans:
     def activate(self, webhooks: Iterable[Webhook]) -> None:
         """Follow the plans of *webhooks* from now on, those of the configuration in force."""
         before, after = self.plans, dict[str, LivePlan]()
+        self._without, self._holding_nothing = {}, {}
         for webhook in webhooks:
             name, plan = name_of(webhook), plan_of(webhook)
             known = before.get(name)
             if plan is not None:
                 after[name] = LivePlan(name, webhook, plan) if known is None else known
-                after[name].webhook, after[name].plan = webhook, plan
-            elif known is not None:
-                log.warning(
-                    "the rollout plan of %s is gone: it was in stage %d of %d (%s), and its mode is %s now",
-                    webhook.name,
-                    known.step + 1,
-                    len(known.plan.stages),
-                    known.stages[known.step],
-                    "Enforce" if webhook.rollout is None else webhook.rollout.mode,
-                )
+                after[name].webhook, after[name].plan, after[name].is_removed = webhook, plan, False
+                continue
+            self._without[name] = webhook
+            if known is not None:
+                known.webhook = webhook
+                self._plan_is_gone(known, after)
         self.plans = after
         self.observe()
+
+    def _plan_is_gone(self, one: LivePlan, after: dict[str, LivePlan]) -> None:
+        """Keep *one*, which has no plan any more, in *after* if its stage holds, and say what holds."""
+        was_removed, where = one.is_removed, one.where
+        if one.state is not None and holds(one.webhook, one.state):
+            one.is_removed, one.results, one.fault = True, [], ""
+            after[one.name] = one
+            if not was_removed:
+                log.warning("the rollout plan of %s is gone: its %s holds", one.webhook.name, where)
+            return
+        rollout = one.webhook.rollout
+        mode = "Enforce" if rollout is None else rollout.mode
+        what = "does not hold any more" if was_removed else "was in force"
+        log.warning(
+            "the rollout plan of %s is gone: its %s %s, and its mode is %s now",
+            one.webhook.name,
+            where,
+            what,
+            mode,
+        )
 
     async def wait_until_synced(self, timeout_s: float) -> None:
         """Wait until the states have been read, for up to *timeout_s* seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                while self.plans and self._store is not None and not self._store.is_synced:  # noqa: ASYNC110
+                while self._store is not None and not self._store.is_synced:  # noqa: ASYNC110
                     await asyncio.sleep(_POLL_S)
         self.observe()
 
@@ -276,22 +252,46 @@ class RolloutPlans:
         """Put the steps of the observed states in force."""
         store, now = self._store, self._now()
         states = self._remembered if store is None or not store.is_synced else store.states
+        self._find_held(states)
         rollouts: dict[WebhookId, Rollout] = {}
         windows: dict[WebhookId, str] = {}
-        for one in self.plans.values():
+        for one in list(self.plans.values()):
             self._see(one, states.get(one.name), now)
             state = one.state
+            if one.is_removed:
+                assert state is not None
+                if not holds(one.webhook, state):
+                    del self.plans[one.name]
+                    continue
             one.step = 0 if state is None else self._step(one, state)
-            rollout = at_step(one.webhook, one.step).rollout
-            assert rollout is not None
-            rollouts[one.webhook.id] = rollout
-            if state is not None and state.generation == one.plan.digest and state.phase != "Complete":
+            rollouts[one.webhook.id] = rollout_of(one.webhook, one.plan.stages[one.step])
+            is_counted = state is not None and state.generation == one.plan.digest and not one.is_removed
+            if is_counted and state is not None and state.phase != "Complete":
                 windows[one.webhook.id] = state.evidence_window
         self._stages.put(rollouts)
         self._collector.use(windows)
 
+    def _find_held(self, states: Mapping[str, Stored]) -> None:
+        """Add the plans that were removed, and whose stages hold."""
+        for name in states.keys() & self._without.keys() - self.plans.keys():
+            webhook, stored = self._without[name], states[name]
+            if not may_be_held(webhook) or self._holding_nothing.get(name) == stored.version:
+                continue
+            self._holding_nothing[name] = stored.version
+            try:
+                state = read_state(stored)
+            except StoreError as error:
+                # Which stage it would be is not known: the configuration holds.
+                log.warning("an earlier rollout plan of %s holds nothing: %s", webhook.name, error)
+                continue
+            if holds(webhook, state):
+                one = LivePlan(name, webhook, state.outline, state=state, step=state.step, is_removed=True)
+                self.plans[name] = one
+                del self._holding_nothing[name]
+                log.warning("rollout plan of %s: %s", webhook.name, one.why_held)
+
     def _step(self, one: LivePlan, state: PlanState) -> int:
-        if state.generation == one.plan.digest:
+        if one.is_removed or state.generation == one.plan.digest:
             return min(state.step, one.plan.last)
         # Until all processes have this plan: what it would begin with.
         return adopted_by(one.plan, state, 0.0).step
@@ -312,6 +312,8 @@ class RolloutPlans:
             return
         before, one.is_damaged = one.state, False
         one.stored, one.state, one.seen_at, one.written_over, one.fault = stored, state, now, None, ""
+        if one.is_removed:
+            one.plan = state.outline
         for decision in state.decisions:
             if before is not None and decision.revision > before.revision:
                 self._decided(one, decision)
@@ -356,42 +358,57 @@ class RolloutPlans:
         for one in list(self.plans.values()):
             if one.stored is not None and one.written_over == one.stored.version:
                 continue
-            await self._propose(store, one, live)
+            if one.is_damaged and one.stored is not None:
+                continue
+            found = self._after_removal(one, live) if one.is_removed else self._proposal(store, one, live)
+            if found is not None:
+                await self._write(store, one, found)
         await self._forget(store)
+        await self._forget_states(store, live)
 
-    async def _propose(self, store: PlanStore, one: LivePlan, live: Mapping[str, Stored]) -> None:
+    def _after_removal(self, one: LivePlan, live: Mapping[str, Stored]) -> PlanState | None:
+        """Return the state to write of a plan that was removed here, or None."""
+        state = one.state
+        assert state is not None
+        if one.stored is None:
+            return state
+        others = {str(of_plan(found, one.name).get("generation")) for found in live.values()}
+        # A process that still has the plan decides on it, and its decisions hold here too.
+        has_plan = others - {_HOLDS, _NO_PLAN, "None"}
+        return None if state.is_of_removed_plan or has_plan else hold(state, self._wall())
+
+    def _proposal(self, store: PlanStore, one: LivePlan, live: Mapping[str, Stored]) -> PlanState | None:
+        """Return the state to write of a plan that the configuration has, or None."""
         state, now_s = one.state, self._wall()
-        if one.is_damaged and one.stored is not None:
-            return
         strangers = [
             name for name, doc in live.items() if of_plan(doc, one.name).get("generation") != one.plan.digest
         ]
-        if state is None or state.generation != one.plan.digest:
+        if state is None or state.generation != one.plan.digest or state.is_of_removed_plan:
             if strangers:
                 one.fault = f"processes have another plan, such as {min(strangers)}"
-                return
+                return None
             one.fault = ""
         if state is None:
-            found: PlanState | None = started(one.plan, now_s)
+            return started(one.plan, now_s)
+        evidence = merged(state.evidence_window, one.name, store.evidence.values())
+        one.results = judge(one.plan, state, evidence, live)
+        one.evidence, one.processes = evidence, len(live)
+        since_s = self._now() - one.seen_at
+        found = decide(one.plan, state, evidence, now_s, since_s=since_s, expected=live)
+        return state if one.stored is None else found
+
+    async def _write(self, store: PlanStore, one: LivePlan, found: PlanState) -> None:
+        """Write *found* in place of the state that was read, unless another process was faster."""
+        gates = [f"{result.value}: {result}" for result in one.results]
+        waiting = waits_for(one.plan, found, one.results, self._wall())
+        document = state_document(one.webhook.id, one.stages, found, gates, waiting.texts)
+        written_over = None if one.stored is None else one.stored.version
+        if await store.replace(one.name, one.stored, document):
+            if one.stored is not None and one.stored.version == written_over:
+                one.written_over = written_over
         else:
-            evidence = merged(state.evidence_window, one.name, store.evidence.values())
-            one.results = judge(one.plan, state, evidence, live)
-            one.evidence, one.processes = evidence, len(live)
-            since_s = self._now() - one.seen_at
-            found = decide(one.plan, state, evidence, now_s, since_s=since_s, expected=live)
-            if one.stored is None:
-                found = state
-        if found is not None:
-            gates = [f"{result.value}: {result}" for result in one.results]
-            waiting = waits_for(one.plan, found, one.results, now_s)
-            document = state_document(one.webhook.id, one.stages, found, gates, waiting.texts)
-            written_over = None if one.stored is None else one.stored.version
-            if await store.replace(one.name, one.stored, document):
-                if one.stored is not None and one.stored.version == written_over:
-                    one.written_over = written_over
-            else:
-                log.debug("another process was faster to decide on %s", one.webhook.name)
-            self.observe()
+            log.debug("another process was faster to decide on %s", one.webhook.name)
+        self.observe()
 
     def _live(self, evidence: Mapping[str, Stored]) -> dict[str, Stored]:
         """Return the evidence of the processes that are there now."""
@@ -430,9 +447,11 @@ class RolloutPlans:
 
     def _found(self) -> dict[str, tuple[str, str, Part]]:
         windows = self._collector.windows
-        return {
+        states = {} if self._store is None else self._store.states
+        without = {name: (_NO_PLAN, "", Part()) for name in states.keys() & self._without.keys()}
+        return without | {
             one.name: (
-                one.plan.digest,
+                _HOLDS if one.is_removed else one.plan.digest,
                 windows.get(one.webhook.id, ""),
                 self._collector.part(one.webhook.id) if one.webhook.id in windows else Part(),
             )
@@ -451,7 +470,28 @@ class RolloutPlans:
             if seen is None or one.name == self.process or now - seen[1] < self._pace.forget_s:
                 continue
             if not any(of_plan(one, name).get("window") == window for name, window in windows):
-                await store.remove_evidence(one)
+                await store.remove(EVIDENCE, one)
+
+    async def _forget_states(self, store: PlanStore, live: Mapping[str, Stored]) -> None:
+        """Remove states that no process has needed for long: of no plan, and of none that holds."""
+        now, before = self._now(), self._unneeded
+        needed = self.plans.keys() | {
+            name
+            for found in live.values()
+            for name in plans_in(found)
+            if of_plan(found, name).get("generation") != _NO_PLAN
+        }
+        unneeded = [one for name, one in store.states.items() if name not in needed]
+        self._unneeded = {
+            one.name: before[one.name]
+            if before.get(one.name, ("", 0.0))[0] == one.version
+            else (one.version, now)
+            for one in unneeded
+        }
+        for one in unneeded:
+            if now - self._unneeded[one.name][1] >= self._pace.forget_state_s:
+                log.info("the state %s of a rollout plan is removed: no process needs it", one.name)
+                await store.remove(STATE, one)
 
 
 def _read_last(folder: PrivateFolder) -> dict[str, Stored]:

@@ -85,8 +85,8 @@ class PlanStore(Protocol):
             StoreError: the store refuses, or gives no answer.
         """
 
-    async def remove_evidence(self, one: Stored) -> None:
-        """Remove *one*, unless it has changed since.
+    async def remove(self, kind: str, one: Stored) -> None:
+        """Remove *one*, of a *kind* of ``PLURALS``, unless it has changed since.
 
         Raises:
             StoreError: the store refuses, or gives no answer.

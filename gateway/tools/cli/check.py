@@ -93,7 +93,7 @@ def _of_plans(config: Config) -> Iterator[Problem]:
     for webhook in config.webhooks if labels else ():
         plan = plan_of(webhook)
         for step, stage in enumerate(() if plan is None else plan.stages):
-            if stage.percent_of_namespaces and not enforced_in(webhook, step, labels):
+            if stage.percent_of_namespaces and not enforced_in(webhook.name, stage, labels):
                 found = f"{stage.percent_of_namespaces} percent of {len(labels)} namespaces"
                 message = f"{found}, those in the configuration, are none of them"
                 where = f'{webhook.configuration}, webhook "{webhook.name}"'

@@ -34,6 +34,7 @@ _ACTIONS: Final = {
     "resume": "let a paused or rolled back plan continue",
     "skip": "put the next stage in force, whatever the gates say",
     "rollback": "put the stage before in force",
+    "forget": "let the configuration hold again, after a plan was removed and its stage held",
 }
 
 
@@ -173,7 +174,9 @@ def _as_text(found: list[Stored]) -> list[str]:
         lines += [f"  gate {gate}" for gate in gates_of(one)]
         if state.phase == "Progressing":
             lines.append(f"  next gate: {next_of(one, state) or 'not known until a gateway looks'}")
-        if state.step + 1 < len(stages):
+        if state.phase == "Held":
+            lines.append(f"  {next_of(one, state)}")
+        elif state.step + 1 < len(stages) and not state.is_of_removed_plan:
             lines.append(f"  next stage: {stages[state.step + 1]}")
     return [printable(line, None) for line in lines] or ["there are no states of plans"]
 

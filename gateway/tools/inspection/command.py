@@ -154,6 +154,7 @@ def _from_cluster(
     from gateway.config.merge.model import ca_bundle_sources
     from gateway.tools.inspection.collect import collect, collect_ca_bundles
     from gateway.tools.inspection.lock_outs import inspect_lock_outs
+    from gateway.tools.inspection.plans import plan_findings
     from gateway.tools.inspection.policies import policy_findings
 
     target = cluster.select(config.gateway.kubernetes, parsed.kubeconfig, parsed.context)
@@ -162,6 +163,7 @@ def _from_cluster(
     if sources := ca_bundle_sources(whole):
         asyncio.run(collect_ca_bundles(target, sources, seen))
     findings = asyncio.run(policy_findings(config, whole, target))
+    findings += asyncio.run(plan_findings(target, whole))
     return seen, whole, [*findings, *asyncio.run(inspect_lock_outs(target, seen.configurations))]
 
 
