@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import signal
 import sys
@@ -28,12 +29,18 @@ if TYPE_CHECKING:
 
 NAME: Final = "guarded"
 PATH: Final = f"{REGISTRATIONS}/validatingwebhookconfigurations/{NAME}"
+MUTATING: Final = f"{REGISTRATIONS}/mutatingwebhookconfigurations/{NAME}"
 SYSTEM: Final = "watched-system"
 SHOP: Final = "watched-shop"
 """Namespaces of no other test: one that another test has removed may still be ending."""
 ANNOTATION: Final = "admission-gateway.io/watchdog"
 EVENTS: Final = "/apis/events.k8s.io/v1/namespaces/default/events"
 SLICES: Final = f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices"
+SLICE: Final[Json] = {
+    "metadata": {"name": NAME, "labels": {"kubernetes.io/service-name": NAME}},
+    "addressType": "IPv4",
+    "endpoints": [{"addresses": ["10.0.0.1"], "conditions": {"ready": True}}],
+}
 HOOK: Final = Hook("validate", "one.guarded.test", {"deny": {"code": 403, "message": "no"}})
 TIMES: Final = (
     *("--interval", "0.2", "--after", "0.5", "--failures", "3"),
@@ -188,11 +195,6 @@ def test_workers_that_are_away_are_an_answer_and_so_is_a_ready_endpoint(
     cluster: Cluster, gateway: BehindGateway, tmp_path: Path
 ) -> None:
     watchdog = Watchdog(cluster, tmp_path, "--mode", "Ignore")
-    slice_ = {
-        "metadata": {"name": NAME, "labels": {"kubernetes.io/service-name": NAME}},
-        "addressType": "IPv4",
-        "endpoints": [{"addresses": ["10.0.0.1"], "conditions": {"ready": True}}],
-    }
     try:
         gateway.worker.stop()
         eventually(lambda: "no" not in create(cluster, SHOP).message.split())
@@ -200,7 +202,7 @@ def test_workers_that_are_away_are_an_answer_and_so_is_a_ready_endpoint(
         eventually(lambda: watchdog.looks("answered") > seen + 10)
         assert (step(cluster), watchdog.acts("open")) == ("Closed", 0)
 
-        assert cluster.api.create(SLICES, slice_).status == 201
+        assert cluster.api.create(SLICES, SLICE).status == 201
         eventually(lambda: watchdog.value("ready_endpoints") == 1)
         gateway.gateway.stop()
         eventually(lambda: watchdog.looks("unreachable") > 10)
@@ -276,3 +278,67 @@ def test_an_api_server_that_is_away_is_not_the_gateway(
         gateway.start_gateway(gateway.port)
     finally:
         watchdog.stop()
+
+
+def test_owners_change_a_relaxed_registration_and_get_back_what_they_want(
+    cluster: Cluster, gateway: BehindGateway, tmp_path: Path
+) -> None:
+    """With ``--split-mutating`` an entry with Fail goes and another comes, as with other policies."""
+
+    def apply(*flags: str) -> Json:
+        # As the chart's Jobs do.
+        done = run_manifests(
+            *("--config", gateway.config, "--service", f"{NAMESPACE}/{NAME}:{gateway.port}"),
+            *("--name", NAME, "--ca-file", cluster.ca_file, "--include", "own-namespace", *flags),
+            *("--apply", "--force-conflicts", "--kubeconfig", cluster.kubeconfig()),
+        )
+        assert done.returncode == 0, done.stderr
+        found: Json = cluster.api.get(MUTATING).document
+        return found
+
+    def names(document: Json) -> dict[str, bool]:
+        """Return the beginnings of the names of entries, and whether each is relaxed."""
+        end = f".mutate.{NAME}.admission-gateway.io"
+        return {f".{one['name']}".removesuffix(end): "matchConditions" in one for one in document["webhooks"]}
+
+    def wait_until(wanted: dict[str, bool]) -> None:
+        eventually(lambda: names(cluster.api.get(MUTATING).document) == wanted, f"{wanted}")
+
+    ignored = Hook("mutate", "b.guarded.test", {}, fields={"failurePolicy": "Ignore"})
+    gateway.hooks = [*gateway.hooks, ignored]
+    gateway.write_configuration()
+    for path in (PATH, MUTATING):
+        cluster.api.delete(path)
+    apply()
+    watchdog = Watchdog(cluster, tmp_path, "--mode", "Exempt")
+    try:
+        gateway.gateway.stop()
+        wait_until({"": True})
+        # Another manager's field in an entry that goes: that of cert-manager's cainjector, for example.
+        twice = base64.b64encode(cluster.ca_file.read_bytes() * 2).decode()
+        bundle = [{"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": twice}]
+        assert cluster.api.patch(MUTATING, bundle, "application/json-patch+json").status == 200
+        split = names(apply("--split-mutating"))
+        assert split.keys() == {".fail", ".ignore"}
+        wait_until({".fail": True, ".ignore": False})
+
+        # A registration that is deleted and made anew is opened at the next look.
+        for path in (PATH, MUTATING):
+            cluster.api.delete(path)
+        apply()
+        wanted = {path: without_conditions(cluster, path) for path in (PATH, MUTATING)}
+        wait_until({"": True})
+
+        gateway.start_gateway(gateway.port)
+        for path, webhooks_of_owner in wanted.items():
+            eventually(lambda: cluster.api.get(path).document["webhooks"] == webhooks_of_owner)  # noqa: B023
+    finally:
+        watchdog.stop()
+
+
+def without_conditions(cluster: Cluster, path: str) -> list[Json]:
+    """Return the webhooks as their owner wants them, who has no matchConditions."""
+    return [
+        {key: value for key, value in one.items() if key != "matchConditions"}
+        for one in cluster.api.get(path).document["webhooks"]
+    ]

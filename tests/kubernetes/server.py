@@ -19,6 +19,7 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import parse_qsl, urlsplit
 
+import jsonpatch
 import yaml
 
 from gateway.config.yaml.documents import plural_of
@@ -391,6 +392,8 @@ class Handler:
             return
         with server.changed:
             before = server.objects.get(split.path)
+            if parameters["type"] == "application/json-patch+json":
+                document = jsonpatch.apply_patch(before, document)
             is_same = before is not None and before["webhooks"] == document.get("webhooks")
             if not is_same:
                 server.version += 1

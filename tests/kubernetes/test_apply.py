@@ -96,6 +96,44 @@ def test_the_error_names_the_object_and_the_reason(
     assert said in str(caught.value)
 
 
+LEFT = [
+    {"reason": "FieldValueRequired", "message": "Required value", "field": f"webhooks[1].{name}"}
+    for name in ("clientConfig", "sideEffects")
+]
+
+
+@pytest.mark.parametrize(
+    ("causes", "other", "names"),
+    [
+        (LEFT, "watchdog", ["a"]),
+        # Of another entry, and so of one that is to come.
+        ([*LEFT, {"field": "webhooks[0].name"}], "watchdog", ["a", "b"]),
+        # Nobody else has a field in it.
+        (LEFT, "us", ["a", "b"]),
+        ([], "watchdog", ["a", "b"]),
+    ],
+)
+def test_an_entry_that_another_manager_has_a_field_in_is_removed_before_it_makes_the_apply_invalid(
+    server: ApiServer, tmp_path: Path, causes: list[dict[str, Any]], other: str, names: list[str]
+) -> None:
+    path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/gateway"
+    applied(server, tmp_path, document(webhooks=[{"name": "a"}, {"name": "b"}]))
+    owned: dict[str, Any] = {"f:webhooks": {".": {}, **{f'k:{{"name":"{name}"}}': {} for name in "ab"}}}
+    server.objects[path]["metadata"]["managedFields"] = [
+        {"manager": "us", "operation": "Apply", "fieldsV1": owned},
+        {"manager": other, "operation": "Apply", "fieldsV1": {"f:webhooks": {'k:{"name":"b"}': {}}}},
+    ]
+    server.faults["patch"].append(refuse(422, "is invalid", causes=causes))
+    if names == ["a"]:
+        applied(server, tmp_path, document(webhooks=[{"name": "a"}]))
+        types = [parameters["type"] for kind, parameters in server.requests if kind == "patch"]
+        assert types[-2:] == ["application/json-patch+json", "application/apply-patch+yaml"]
+    else:
+        with pytest.raises(ClusterError, match="422"):
+            applied(server, tmp_path, document(webhooks=[{"name": "a"}]))
+    assert [one["name"] for one in server.objects[path]["webhooks"]] == names
+
+
 def test_the_error_of_an_unreachable_server_is_one_line(server: ApiServer, tmp_path: Path) -> None:
     server.faults["get"].append(hang_up)
     with pytest.raises(ClusterError, match=f"{server.url}: Server disconnected"):

@@ -207,10 +207,33 @@ async def test_a_person_restores_it_at_once(capsys: pytest.CaptureFixture[str]) 
     assert "ValidatingWebhookConfiguration/gateway is not relaxed" in capsys.readouterr().out
 
 
-async def test_without_a_registration_there_is_nothing_to_do() -> None:
+async def test_a_person_relaxes_it_and_a_watchdog_in_mode_alert_restores_it() -> None:
+    for mode, step in (("Alert", "Exempt"), ("Ignore", "Ignore")):
+        api = Api()
+        # Packets are dropped while an endpoint is ready: the watchdog does nothing of its own.
+        api.gateway, api.ready = False, 1
+        await run(api, 600, watchdog(api, "Exempt"))
+        assert not api.is_relaxed
+        person = watchdog(api, cast("Mode", mode))
+        await person.relax(api.client())
+        assert (api.is_relaxed, api.stored.step) == (True, step)
+        await person.relax(api.client())
+        assert person.counters.acts["open"] == 1
+        await run(api, 300, watchdog(api, "Alert"))
+        assert api.stored.step == step
+        api.gateway = True
+        await run(api, 120, watchdog(api, "Alert"))
+        assert api.stored.step == "Closed"
+
+
+async def test_without_a_registration_there_is_nothing_to_do(capsys: pytest.CaptureFixture[str]) -> None:
     api = Api()
     api.document["webhooks"] = []
     dog = watchdog(api)
     api.gateway = False
     await run(api, 300, dog)
+    await dog.relax(api.client())
     assert api.version == 1
+    printed = capsys.readouterr()
+    assert printed.err.count("there is nothing to relax; a registration in static files") == 1
+    assert "ValidatingWebhookConfiguration/gateway has no entry with Fail" in printed.out

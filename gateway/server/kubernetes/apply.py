@@ -6,8 +6,9 @@ Source: kubernetes.io/docs/reference/using-api/server-side-apply.
 from __future__ import annotations
 
 import asyncio
+import json
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 import orjson
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from gateway.config.kinds.kubernetes_settings import KubernetesSettings
     from gateway.server.kubernetes.api_client import ApiClient
 
+    Json = Mapping[str, Any]
+
 _APPLY: Final = "application/apply-patch+yaml"
 """JSON is a subset of YAML."""
 _VERSION: Final = "admissionregistration.k8s.io/v1"
@@ -32,7 +35,7 @@ _PLURALS: Final = {
 _LABEL: Final = ("app.kubernetes.io/name", "admission-gateway")
 """The label of every object that ``manifests`` makes."""
 _LOOK_AGAIN_S: Final = 1.0
-_CREATED, _FORBIDDEN, _NOT_FOUND, _CONFLICT = 201, 403, 404, 409
+_CREATED, _FORBIDDEN, _NOT_FOUND, _CONFLICT, _INVALID = 201, 403, 404, 409, 422
 
 
 async def apply(
@@ -147,8 +150,17 @@ async def _apply(
 ) -> str:
     title, path = target
     try:
-        before = await _version(api, path)
-        status, after = await api.patch(path, params, orjson.dumps(document), _APPLY)
+        before = await _read(api, path)
+        body = orjson.dumps(document)
+        try:
+            status, after = await api.patch(path, params, body, _APPLY)
+        except ApiStatusError as error:
+            manager = params["fieldManager"]
+            if error.status != _INVALID or not await _remove_left(
+                api, path, document, before, manager, error
+            ):
+                raise
+            status, after = await api.patch(path, params, body, _APPLY)
     except ApiStatusError as error:
         if error.status == _CONFLICT and (others := _others(error)):
             raise ClusterError(
@@ -157,19 +169,61 @@ async def _apply(
         raise ClusterError(f"{title}: {error}", error.status) from error
     if status == _CREATED:
         return "created"
-    is_same = before and after.get("metadata", {}).get("resourceVersion") == before
+    version = before.get("metadata", {}).get("resourceVersion")
+    is_same = version and after.get("metadata", {}).get("resourceVersion") == version
     return "unchanged" if is_same else "configured"
 
 
-async def _version(api: ApiClient, path: str) -> str:
-    """Return the resourceVersion at *path*; empty if nothing is there, or it may not be read."""
+async def _read(api: ApiClient, path: str) -> Json:
+    """Return the object at *path*; an empty one if nothing is there, or it may not be read."""
     try:
-        found = await api.get(path)
+        return await api.get(path)
     except ApiStatusError as error:
         if error.status not in (_FORBIDDEN, _NOT_FOUND):
             raise
-        return ""
-    return str(found.get("metadata", {}).get("resourceVersion", ""))
+        return {}
+
+
+async def _remove_left(
+    api: ApiClient, path: str, document: Json, before: Json, manager: str, error: ApiStatusError
+) -> bool:
+    """Remove the entries of *before* that make an apply of *document* invalid; return if there are any.
+
+    An entry in which another manager has a field, such as the watchdog's condition or a caBundle, is not
+    removed by an apply without it: only that field would remain, and an entry of one field is not valid. If
+    *error* is about any other entry, nothing is removed.
+    Source: kubernetes.io/docs/reference/using-api/server-side-apply, "Merge strategy" and "Ownership".
+    """
+    kept = {entry.get("name") for entry in document.get("webhooks") or ()}
+    own, others = set[str](), set[str]()
+    for one in before.get("metadata", {}).get("managedFields") or ():
+        is_own = (one.get("manager"), one.get("operation")) == (manager, "Apply")
+        keys = (one.get("fieldsV1") or {}).get("f:webhooks") or {}
+        (own if is_own else others).update(
+            json.loads(key.removeprefix("k:"))["name"] for key in keys if key.startswith("k:")
+        )
+    left = [
+        (index, entry["name"])
+        for index, entry in enumerate(before.get("webhooks") or ())
+        if entry["name"] in own & others - kept
+    ]
+    causes = error.details.get("causes")
+    invalid = {
+        str(cause.get("field")).partition("]")[0] if isinstance(cause, dict) else ""
+        for cause in (causes if isinstance(causes, list) else ())
+    }
+    if not left or len(invalid) != len(left) or not all(one.startswith("webhooks[") for one in invalid):
+        return False
+    patch = [
+        change
+        for index, name in reversed(left)
+        for change in (
+            {"op": "test", "path": f"/webhooks/{index}/name", "value": name},
+            {"op": "remove", "path": f"/webhooks/{index}"},
+        )
+    ]
+    await api.patch(path, {}, orjson.dumps(patch), "application/json-patch+json")
+    return True
 
 
 def _path(document: Mapping[str, object]) -> tuple[str, str]:

@@ -11,9 +11,10 @@ from gateway.server.kubernetes import select_cluster as cluster
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from gateway.config.kinds.kubernetes_settings import KubernetesSettings
+    from gateway.server.kubernetes.api_client import ApiClient
     from gateway.tools.watchdog.run import Watchdog, Watched
 
 _SECONDS: Final = {
@@ -65,7 +66,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             help=f"seconds {meaning} (default: {default})",
         )
     add("--listen", metavar="HOST:PORT", help="address of /metrics and /healthz (default: none)")
-    add("--restore", action="store_true", help="restore the registration now, and exit")
+    person = parser.add_mutually_exclusive_group()
+    person.add_argument(
+        "--relax",
+        action="store_true",
+        help="relax the registration now, and exit: to Exempt, or with --mode Ignore to Ignore; a watchdog "
+        "that runs restores it",
+    )
+    person.add_argument("--restore", action="store_true", help="restore the registration now, and exit")
     parser.set_defaults(run=lambda parsed, _: run(parsed, parser.error))
 
 
@@ -73,7 +81,7 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
     """Watch until SIGTERM or SIGINT, and return the exit status. *refuse* prints a usage error and exits.
 
     Raises:
-        ClusterError: with --restore: the cluster cannot be reached, or refuses.
+        ClusterError: with --relax or --restore: the cluster cannot be reached, or refuses.
         GatewayError: no cluster is configured, or the probe cannot be used.
     """
     from gateway.tools.watchdog.run import Watchdog
@@ -81,7 +89,10 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
     listen = _checked(parsed, refuse)
     watchdog = Watchdog(_watched(parsed, refuse))
     target = cluster.select(None, parsed.kubeconfig, parsed.context)
-    asyncio.run(_restore(target, watchdog) if parsed.restore else _watch(target, watchdog, listen))
+    if parsed.relax or parsed.restore:
+        asyncio.run(_once(target, watchdog.relax if parsed.relax else watchdog.close))
+    else:
+        asyncio.run(_watch(target, watchdog, listen))
     return 0
 
 
@@ -99,7 +110,7 @@ def _checked(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> tup
     for namespace in parsed.exempt_namespace or ():
         if message := dns_1123_label(namespace):
             refuse(f"argument --exempt-namespace: {message}")
-    if parsed.mode != "Alert" and parsed.probe is None and not parsed.restore:
+    if parsed.mode != "Alert" and parsed.probe is None and not (parsed.relax or parsed.restore):
         refuse(f"--mode {parsed.mode} needs --probe")
     if parsed.listen is None:
         return None
@@ -130,12 +141,12 @@ def _watched(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> Wat
     return Watched(parsed.name, namespaces, probe, settings, parsed.interval)
 
 
-async def _restore(target: KubernetesSettings, watchdog: Watchdog) -> None:
+async def _once(target: KubernetesSettings, act: Callable[[ApiClient], Awaitable[None]]) -> None:
     from gateway.server.kubernetes.access import connect
 
     api = await asyncio.to_thread(connect, target)
     try:
-        await watchdog.close(api)
+        await act(api)
     finally:
         await api.close()
 

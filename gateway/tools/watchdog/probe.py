@@ -28,12 +28,11 @@ _CREATED: Final = frozenset({200, 201, 409})
 """409: the object is there already, and was admitted before that was found out."""
 _BUSY: Final = frozenset({429, 503, 504})
 _CALL: Final = "failed calling webhook"
-_SLOW: Final = (
-    *("deadline exceeded", "Client.Timeout", "i/o timeout", "TLS handshake timeout"),
-    *("Too Many Requests", "unable to handle the request", "prevented the request from succeeding"),
-)
-"""What the API server says if the gateway did not answer in time, or answered that it has too much to do. The
-URL in each of its messages has the parameter ``timeout``."""
+_IN_VAIN: Final = ("deadline exceeded", "Client.Timeout", "i/o timeout", "TLS handshake timeout")
+"""What the API server says if the gateway did not answer in time. The URL in each of its messages has the
+parameter ``timeout``."""
+_SLOW: Final = ("Too Many Requests", "unable to handle the request", "prevented the request from succeeding")
+"""What it says if the gateway answered that it has too much to do."""
 _DENIED: Final = "denied the request"
 
 
@@ -85,7 +84,9 @@ def sight_of(status: int, message: str, names: Collection[str]) -> Sight:
     if _CALL in message:
         if not any(f'"{name}"' in message for name in names):
             return "unknown"
-        return "slow" if any(one in message for one in _SLOW) else "unreachable"
+        if any(one in message for one in _SLOW):
+            return "slow"
+        return "timeout" if any(one in message for one in _IN_VAIN) else "unreachable"
     return "slow" if status in _BUSY else "unknown"
 
 

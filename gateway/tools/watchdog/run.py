@@ -11,7 +11,7 @@ import signal
 import socket
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, get_args
 from urllib.parse import quote
 
 import orjson
@@ -32,7 +32,7 @@ from gateway.tools.watchdog.relaxation import (
     services_of,
     stored_in,
 )
-from gateway.tools.watchdog.state import Settings, Stored, Trend, decide
+from gateway.tools.watchdog.state import Settings, Sight, Stored, Trend, decide
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from gateway.config.kinds.kubernetes_settings import KubernetesSettings
     from gateway.server.kubernetes.api_client import ApiClient
     from gateway.tools.watchdog.probe import Probe
-    from gateway.tools.watchdog.state import Sight
+    from gateway.tools.watchdog.state import Step
 
     Json = dict[str, Any]
 
@@ -49,6 +49,10 @@ _EVENTS: Final = "/apis/events.k8s.io/v1/namespaces/default/events"
 _MAX_NOTE_CHARS: Final = 1000
 _CONFLICT: Final = 409
 _ALERT: Final = "alert"
+_NOTHING: Final = (
+    "no registration of this name has an entry with failurePolicy Fail of a gateway, so there is nothing to "
+    "relax; a registration in static files is changed in these files, on each control-plane node"
+)
 _AUDIT: Final = "what was admitted meanwhile was not reviewed: run admission-gateway audit"
 
 
@@ -73,9 +77,7 @@ class Counters:
     step: dict[str, str] = field(default_factory=dict)
     """By kind."""
     acts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("open", "escalate", "close"), 0))
-    looks: dict[str, int] = field(
-        default_factory=lambda: dict.fromkeys(("answered", "unreachable", "slow", "unknown"), 0)
-    )
+    looks: dict[str, int] = field(default_factory=lambda: dict.fromkeys(get_args(Sight), 0))
     ready: int = 0
     is_alerting: bool = False
     looked_at: float = 0.0
@@ -111,8 +113,26 @@ class Watchdog:
         self.counters.looks[sight] += 1
         self.counters.ready, self.counters.looked_at = ready, now
         self._alert(sight, ready, why, now)
+        self._report("registration", "" if names else f"{self.watched.name}: {_NOTHING}")
         for document in documents:
             await self._act(api, document, now)
+
+    async def relax(self, api: ApiClient) -> None:
+        """Relax both objects now, as a person asks for: Ignore if that is the mode, otherwise Exempt.
+
+        Raises:
+            ClusterError: the API server cannot be reached or refuses.
+        """
+        step: Step = "Ignore" if self.watched.settings.mode == "Ignore" else "Exempt"
+        for kind in KINDS:
+            document = await self._read(api, kind)
+            if document is None or not fail_names(document):
+                logs.print_output(f"{kind}/{self.watched.name} has no entry with Fail of a gateway")
+            elif stored_in(document).step in (step, "Ignore"):
+                logs.print_output(f"{kind}/{self.watched.name} is relaxed already")
+            else:
+                stored = Stored(step, self._now(), self._now())
+                await self._write(api, document, stored, "a person has asked for it")
 
     async def close(self, api: ApiClient) -> None:
         """Restore both objects now, whatever is seen, as a person asks for.
@@ -161,12 +181,12 @@ class Watchdog:
         else:
             self._report(title, decision.reason, f"{title}: {decision.reason}")
 
-    def _report(self, subject: str, what: str, line: str) -> None:
+    def _report(self, subject: str, what: str, line: str = "") -> None:
         key = what.partition(",")[0]
         if self._said.get(subject, "") != key:
             self._said[subject] = key
             if what:
-                logs.print_error(line)
+                logs.print_error(line or what)
             elif subject == _ALERT:
                 logs.print_output("the gateway answers again")
 
@@ -234,8 +254,8 @@ def _act_of(before: Stored, after: Stored) -> tuple[str, str]:
         return "", f"relaxed again ({after.step})"
     if after.step == "Closed":
         return "close", "restored"
-    opened = ("open", "relaxed (Exempt): system components are not reviewed")
-    return opened if before.step == "Closed" else ("escalate", "relaxed (Ignore): nothing is reviewed")
+    left_out = "system components are not reviewed" if after.step == "Exempt" else "nothing is reviewed"
+    return "open" if before.step == "Closed" else "escalate", f"relaxed ({after.step}): {left_out}"
 
 
 async def watch(cluster: KubernetesSettings, watchdog: Watchdog) -> None:

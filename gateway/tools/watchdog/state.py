@@ -6,9 +6,9 @@ of the gateway. Times are seconds since 1970, because they are stored in the reg
 Laws:
 
 1. With mode Alert nothing is ever relaxed.
-2. It opens only after ``failures`` looks in a row at which the API server could not reach the gateway and no
-   endpoint was ready, over at least ``after_s`` seconds. A slow answer, an overloaded API server, and one
-   that cannot be reached end the row: otherwise load would open a cluster.
+2. It opens only after ``failures`` looks in a row at which the API server could not reach the gateway, or
+   waited for it in vain, and no endpoint was ready, over at least ``after_s`` seconds. A ready endpoint, an
+   overloaded API server, and one that cannot be reached end the row: otherwise load would open a cluster.
 3. It closes only after ``recovered_s`` seconds in which every look was answered.
 4. Once open it stays open for ``min_open_s``, and closed for ``min_closed_s``.
 5. It does not open twice within ``again_s``: then a person has to decide.
@@ -25,8 +25,10 @@ from typing import Final, Literal, get_args
 Mode = Literal["Alert", "Exempt", "Ignore"]
 Step = Literal["Closed", "Exempt", "Ignore"]
 """The registration as its owner wrote it; with exemptions; with no requests at all but the watchdog's own."""
-Sight = Literal["answered", "unreachable", "slow", "unknown"]
-"""What a dry run shows. Slow: the API server waited in vain, or has much to do. Unknown: it did not say."""
+Sight = Literal["answered", "unreachable", "timeout", "slow", "unknown"]
+"""What a dry run shows. Timeout: the API server waited for the gateway in vain. Slow: one of both has too
+much to do. Unknown: the API server did not say."""
+_AWAY: Final = frozenset({"unreachable", "timeout"})
 
 _STEPS: Final[tuple[Step, ...]] = get_args(Step)
 
@@ -80,7 +82,7 @@ class Trend:
 
     failures: int = 0
     failing_since: float | None = None
-    """The first of the looks in a row at which the gateway was unreachable and no endpoint ready."""
+    """The first of the looks in a row at which the gateway did not answer and no endpoint was ready."""
     answered_since: float | None = None
     unwell_since: float | None = None
     """The first look in a row at which the dry run was not answered, for whatever reason."""
@@ -88,7 +90,7 @@ class Trend:
     def seen(self, sight: Sight, ready: int, now: float) -> Trend:
         """Return the trend after a look at *now* with *ready* endpoints."""
         unwell_since = None if sight == "answered" else self._since(self.unwell_since, now)
-        if sight == "unreachable" and ready == 0:
+        if sight in _AWAY and ready == 0:
             return Trend(self.failures + 1, self._since(self.failing_since, now), None, unwell_since)
         if sight == "answered":
             return Trend(0, None, self._since(self.answered_since, now))
@@ -138,7 +140,7 @@ def decide(settings: Settings, stored: Stored, trend: Trend, now: float) -> Deci
     if stored.since and open_s < settings.min_closed_s:
         return Decision(stored, f"the gateway is away, and the registration was closed {open_s:.0f} s ago")
     away_s = now - (trend.failing_since or now)
-    reason = f"the gateway has been unreachable for {away_s:.0f} s, and has no ready endpoint"
+    reason = f"the gateway has not answered for {away_s:.0f} s, and has no ready endpoint"
     return Decision(Stored("Exempt", now, now), reason)
 
 
