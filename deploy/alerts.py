@@ -258,3 +258,32 @@ ALERTS: Final = (
         "Labels of namespaces, and custom resources, are those of the time when the connection was lost.",
     ),
 )
+
+WATCHDOG_ALERTS: Final = (
+    Alert(
+        "RegistrationRelaxed",
+        "critical",
+        "max by (namespace, kind, step) (admission_gateway_watchdog_relaxed) > 0",
+        0,
+        "a registration is relaxed",
+        "{{ $labels.kind }} is relaxed ({{ $labels.step }}) while no gateway answers. What is admitted now "
+        "has to be audited.",
+    ),
+    Alert(
+        "WatchdogAlerting",
+        "critical",
+        "max by (namespace) (admission_gateway_watchdog_alerting) > 0",
+        0,
+        "the API server does not reach the gateway",
+        "Requests for webhooks with failurePolicy Fail are refused, unless the registration is relaxed.",
+    ),
+    Alert(
+        "WatchdogSilent",
+        "warning",
+        "time() - max by (namespace) (admission_gateway_watchdog_last_look_timestamp_seconds) > 120",
+        2,
+        "no watchdog looks at the gateway",
+        "The watchdog cannot reach the API server, or does not run. It relaxes and restores nothing.",
+    ),
+)
+"""Over the metrics of ``gateway.tools.watchdog.run``."""

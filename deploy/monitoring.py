@@ -13,13 +13,13 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from deploy.alerts import ALERTS, PREFIX
+from deploy.alerts import ALERTS, PREFIX, WATCHDOG_ALERTS
 from deploy.dashboard import dashboard
 from gateway.observe.telemetry.definitions import DEFINITIONS
 from gateway.tools.registration.yaml_output import to_yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from deploy.alerts import Alert
 
@@ -27,6 +27,7 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 METRICS_PAGE: Final = ROOT / "docs" / "metrics.md"
 RUNBOOKS: Final = ROOT / "docs" / "runbooks" / "index.md"
 CHART_FILES: Final = ROOT / "deploy" / "chart" / "files"
+WATCHDOG_RULE: Final = CHART_FILES / "watchdog-rule.yaml"
 PROMETHEUS_RULE: Final = CHART_FILES / "prometheus-rule.yaml"
 DASHBOARD: Final = CHART_FILES / "dashboard.json"
 
@@ -48,11 +49,14 @@ def outputs() -> dict[Path, str]:
         },
         "spec": {"groups": [{"name": "admission-gateway", "rules": [alert.rule for alert in ALERTS]}]},
     }
+    watchdog = {"name": "admission-gateway-watchdog", "rules": [alert.rule for alert in WATCHDOG_ALERTS]}
     tables = {"metrics": _metrics_table(), "alerts": _alerts_table("runbooks/")}
+    of_runbooks = {"alerts": _alerts_table(""), "watchdog": _alerts_table("", WATCHDOG_ALERTS)}
     return {
         METRICS_PAGE: with_tables(METRICS_PAGE.read_text(), tables),
-        RUNBOOKS: with_tables(RUNBOOKS.read_text(), {"alerts": _alerts_table("")}),
+        RUNBOOKS: with_tables(RUNBOOKS.read_text(), of_runbooks),
         PROMETHEUS_RULE: _HEADER + to_yaml(resource),
+        WATCHDOG_RULE: _HEADER + to_yaml({"groups": [watchdog]}),
         DASHBOARD: json.dumps(dashboard(), indent=1) + "\n",
     }
 
@@ -67,13 +71,13 @@ def _metrics_table() -> str:
     )
 
 
-def _alerts_table(folder: str) -> str:
-    """Return the table of alerts with links to their pages in *folder*."""
+def _alerts_table(folder: str, alerts: Sequence[Alert] = ALERTS) -> str:
+    """Return the table of *alerts* with links to their pages in *folder*."""
     return table(
         ("alert", "severity", "fires when"),
         (
             (f"[`{PREFIX}{alert.name}`]({folder}{alert.runbook})", alert.severity, _when(alert))
-            for alert in ALERTS
+            for alert in alerts
         ),
     )
 

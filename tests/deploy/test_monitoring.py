@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from deploy.alerts import ALERTS, PREFIX
+from deploy.alerts import ALERTS, PREFIX, WATCHDOG_ALERTS
 from deploy.monitoring import DASHBOARD, PROMETHEUS_RULE, ROOT, outputs
 from deploy.worker_metrics import WORKER_METRICS
 from gateway.observe.telemetry.definitions import DEFINITIONS
+from gateway.tools.watchdog.run import Counters, exposition
 from tests.deploy.cluster import MANIFEST, objects
 from tests.deploy.prometheus import plain_rules
 from tests.deploy.promql import TARGET_LABELS, unknown_names
@@ -27,8 +28,15 @@ if TYPE_CHECKING:
 
 SERIES = {name: labels for each in (*DEFINITIONS, *WORKER_METRICS) for name, labels in each.series.items()}
 LABELS = frozenset().union(*SERIES.values())
+WATCHDOG = {
+    name: frozenset(re.findall(r"(\w+)=", labels or ""))
+    for name, labels in re.findall(r"^(\w+)(?:{(.*)})? ", exposition(Counters()), re.MULTILINE)
+}
+"""Series of the watchdog, with their labels."""
 RUNBOOKS = DOCS / "runbooks"
-NAMES = [alert.name for alert in ALERTS]
+EVERY = [*((alert, SERIES) for alert in ALERTS), *((alert, WATCHDOG) for alert in WATCHDOG_ALERTS)]
+"""Each alert, and the series that it may be about."""
+NAMES = [alert.name for alert, _ in EVERY]
 
 
 def panels() -> list[dict[str, Any]]:
@@ -81,11 +89,11 @@ def test_unknown_names_are_found(expression: str, unknown: set[str]) -> None:
     assert unknown_names(expression, {"a_total": frozenset({"x"})}) == unknown
 
 
-@pytest.mark.parametrize("alert", ALERTS, ids=NAMES)
-def test_an_alert_names_only_metrics_and_labels_that_exist(alert: Any) -> None:
-    assert not unknown_names(alert.expression, SERIES)
+@pytest.mark.parametrize(("alert", "series"), EVERY, ids=NAMES)
+def test_an_alert_names_only_metrics_and_labels_that_exist(alert: Any, series: Any) -> None:
+    assert not unknown_names(alert.expression, series)
     shown = set(re.findall(r"\$labels\.(\w+)", alert.summary + alert.description))
-    assert shown <= LABELS | TARGET_LABELS
+    assert shown <= frozenset().union(*series.values()) | TARGET_LABELS
 
 
 def test_a_query_of_the_dashboard_names_only_metrics_and_labels_that_exist() -> None:
@@ -109,7 +117,7 @@ def test_panels_do_not_overlap_and_have_their_own_ids() -> None:
         assert a["x"] + a["w"] <= 24, one
 
 
-@pytest.mark.parametrize("alert", ALERTS, ids=NAMES)
+@pytest.mark.parametrize("alert", [alert for alert, _ in EVERY], ids=NAMES)
 def test_an_alert_has_a_runbook_page_with_commands(alert: Any) -> None:
     annotations: Any = alert.rule["annotations"]
     page = ROOT / annotations["runbook_url"]
@@ -123,7 +131,7 @@ def test_an_alert_has_a_runbook_page_with_commands(alert: Any) -> None:
 
 
 def test_every_runbook_page_is_that_of_an_alert() -> None:
-    expected = {alert.runbook for alert in ALERTS} | {"index.md"}
+    expected = {alert.runbook for alert, _ in EVERY} | {"index.md"}
     assert {file.name for file in RUNBOOKS.iterdir()} == expected
 
 
@@ -131,7 +139,7 @@ def test_metrics_in_runbooks_exist() -> None:
     for file in RUNBOOKS.glob("*.md"):
         text = file.read_text()
         for name in re.findall(r"\b(?:admission_gateway|process)_\w+", text):
-            assert any(series.startswith(name) for series in SERIES), (file.name, name)
+            assert any(series.startswith(name) for series in {**SERIES, **WATCHDOG}), (file.name, name)
 
 
 def test_the_command_of_the_page_writes_the_rules_of_the_operator_s_resource(tmp_path: Path) -> None:

@@ -120,6 +120,7 @@ def test_the_commands_of_a_runbook_work_in_an_installed_release(release: Release
         ("serviceaccount:admission-gateway:admission-gateway", f"serviceaccount:gateway:{release.fullname}"),
         ("configmap admission-gateway", f"configmap {release.fullname}"),
         ("networkpolicy admission-gateway", f"networkpolicy {release.fullname}"),
+        ("configuration admission-gateway", f"configuration {release.fullname}"),
         ("deployment/admission-gateway", f"deployment/{release.fullname}"),
         ("WORKERS=sample-policies", f"WORKERS={release.fullname}-samples"),
         ("POD", release.gateways()[0]["metadata"]["name"]),
