@@ -6,11 +6,10 @@ import subprocess
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-import yaml
-
 from deploy.chart_values import CHART
 from deploy.render import template
 from tests.e2e.binaries import chart_tool
+from tests.kit import load_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +29,7 @@ def text(*arguments: str) -> str:
 
 def objects(*arguments: str) -> list[Object]:
     """Return all objects, hooks among them."""
-    return [one for one in yaml.safe_load_all(text(*arguments)) if one]
+    return [one for one in load_yaml(text(*arguments)) if one]
 
 
 def only(kind: str, name: str, *arguments: str) -> Object:

@@ -15,6 +15,7 @@ from unittest.mock import AsyncMock
 
 import jsonpatch
 import orjson
+import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -36,9 +37,9 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator
     from pathlib import Path
 
-    import pytest
-
     from gateway.engine.dry_run import DryRun
+
+pytestmark = pytest.mark.no_cover  # `make coverage`
 
 Json = dict[str, Any]
 T = TypeVar("T")
