@@ -84,6 +84,7 @@ def test_rules_are_all_webhooks_and_a_clean_run_has_no_results(
         "mutation-not-stable",
         "mutation-conflict",
         "unreadable-manifest",
+        *("LimitRanger", "Priority", "RuntimeClass", "ServiceAccount"),
     ]
 
 

@@ -13,7 +13,8 @@ from gateway.pure.openapi.documents import built_in_schemas
 from gateway.pure.workloads.default_rules import tag_is_latest
 from gateway.pure.workloads.defaults import with_defaults
 from gateway.pure.workloads.expansion import created_by
-from gateway.pure.workloads.pods import before_webhooks
+from gateway.pure.workloads.known import KnownObjects
+from gateway.pure.workloads.plug_ins import admitted, refused
 from gateway.pure.workloads.quantities import canonical
 from tests.kit import ROOT
 from tests.workloads.drawing import draw
@@ -68,8 +69,9 @@ def test_what_is_not_valid_is_left_to_validation(seed: int) -> None:
         for minor in (33, 36, 37):
             with_defaults(found, minor)
         for one in created_by(found, "shops"):
-            before_webhooks(one.object)
-        before_webhooks(found)
+            admitted(one.object, KnownObjects())
+        made, _ = admitted(found, KnownObjects())
+        refused(made, KnownObjects(), 37)
 
 
 _BEFORE_ADMISSION: Final = frozenset({"pod-create-6kb.json", "job-create.json"})

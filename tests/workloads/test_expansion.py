@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from gateway.pure.workloads.expansion import created_by
-from gateway.pure.workloads.pods import before_webhooks
+from gateway.pure.workloads.known import PRIORITY_CLASS, RUNTIME_CLASS, SERVICE_ACCOUNT, KnownObjects
+from gateway.pure.workloads.plug_ins import admitted
 
 _TEMPLATE: dict[str, Any] = {
     "metadata": {"labels": {"app": "shop"}, "annotations": {"note": "kept"}},
@@ -93,20 +94,38 @@ def test_other_objects_create_nothing(found: dict[str, Any]) -> None:
 
 def test_plug_ins_add_once() -> None:
     pod = created_by(_workload("apps/v1", "DaemonSet"), "shops")[-1].object
-    once = before_webhooks(pod)
+    once, refusals = admitted(pod, KnownObjects())
+    assert not refusals
     spec = once["spec"]
     assert spec["serviceAccountName"] == "default"
     assert spec["volumes"][0]["name"] == spec["containers"][0]["volumeMounts"][0]["name"]
     assert spec["priority"] == 0
     # The DaemonSet's own tolerations of nodes that are not ready are without a time.
     assert spec["tolerations"] == pod["spec"]["tolerations"]
-    assert before_webhooks(once) == once
+    assert admitted(once, KnownObjects()) == (once, [])
     assert "serviceAccountName" not in pod["spec"], "the Pod itself stays"
 
 
 def test_a_class_gives_the_priority() -> None:
+    known = KnownObjects()
+    gold = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "gold"}}
+    assert known.add({**gold, "value": 7})
+
     def priority(name: str) -> object:
-        pod = {"spec": {"priorityClassName": name, "containers": []}}
-        return before_webhooks(pod, {"gold": 7})["spec"].get("priority")
+        pod = {"apiVersion": "v1", "kind": "Pod", "spec": {"priorityClassName": name, "containers": []}}
+        return admitted(pod, known)[0]["spec"].get("priority")
 
     assert [priority(name) for name in ("gold", "system-node-critical", "other")] == [7, 2_000_001_000, None]
+
+
+def test_what_is_known_only_in_part_refuses_nothing() -> None:
+    spec = {"serviceAccountName": "a", "priorityClassName": "b", "runtimeClassName": "c", "containers": []}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
+    assert admitted(pod, KnownObjects())[1] == []
+    for kind, plug_in in (
+        (SERVICE_ACCOUNT, "ServiceAccount"),
+        (PRIORITY_CLASS, "Priority"),
+        (RUNTIME_CLASS, "RuntimeClass"),
+    ):
+        [refusal] = admitted(pod, KnownObjects("shops", whole=frozenset({kind})))[1]
+        assert refusal.plug_in == plug_in

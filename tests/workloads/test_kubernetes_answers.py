@@ -6,6 +6,7 @@ Skipped where that cannot be built.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,13 +16,16 @@ from gateway.pure.openapi.documents import built_in_schemas
 from gateway.pure.openapi.schemas import GroupVersionKind
 from gateway.pure.workloads.defaults import with_defaults
 from gateway.pure.workloads.expansion import created_by
-from gateway.pure.workloads.pods import before_webhooks
+from gateway.pure.workloads.known import KINDS, KnownObjects
+from gateway.pure.workloads.plug_ins import admitted, refused
 from tests.e2e.golang import CannotBuild
 from tests.workloads import kubernetes_answers
 from tests.workloads.drawing import draw
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from gateway.pure.workloads.known import Refusal
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(1200)]
 
@@ -202,38 +206,172 @@ def _comparable(found: dict[str, Any]) -> dict[str, Any]:
     return {**found, "metadata": {**metadata, "labels": labels}, "spec": spec}
 
 
-def test_plug_ins_are_the_api_servers() -> None:
-    kind = GroupVersionKind("", "v1", "Pod")
-    drawn = []
-    for index in range(200):
-        pod = draw(Random(f"{kind} {index}"), kind)
-        spec = pod.setdefault("spec", {})
-        for name in (
-            "priority",
-            "preemptionPolicy",
-            "imagePullSecrets",
-            "serviceAccount",
-            "serviceAccountName",
-        ):
-            spec.pop(name, None)
-        if "priorityClassName" in spec:
-            spec["priorityClassName"] = "system-node-critical"
-        if "tolerations" in spec and index % 2:
-            spec["tolerations"][0] |= {"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"}
-        spec.pop("ephemeralContainers", None)
-        metadata = {"name": "shop", "namespace": "shops"}
-        drawn.append({**pod, "metadata": metadata})
-    answers = _ask("1.37", [{"do": "admit", "object": each} for each in drawn])
-    compared = 0
-    for pod, answer in zip(drawn, answers, strict=True):
-        if "error" in answer:
-            continue  # the ServiceAccount plug-in refuses some
-        compared += 1
+@pytest.mark.parametrize("version", ["1.37", "1.33"])
+def test_plug_ins_are_the_api_servers(version: str) -> None:
+    minor = int(version.rpartition(".")[2])
+    drawn = [_drawn_case(Random(f"plug-ins {index}"), minor) for index in range(600)]
+    asked: list[dict[str, Any]] = [{"object": found, "others": others} for found, others in drawn]
+    answers = _ask(version, [{"do": "admit", **one} for one in asked])
+    seen: Counter[str] = Counter()
+    for one, answer in zip(asked, answers, strict=True):
+        known = KnownObjects("shops", whole=frozenset(KINDS))
+        for other in one["others"]:
+            assert known.add(other)
+        ours, refusals = admitted(with_defaults(one["object"], minor), known)
+        _check_refusals(refusals, answer, one)
+        seen.update(refusal.plug_in for refusal in refusals)
+        if refusals:
+            continue
         [theirs] = answer["objects"]
-        ours = with_defaults(before_webhooks(with_defaults(pod)))
-        differ = list(_differences(_with_volume(ours), _with_volume(theirs), None))
-        assert not differ, f"{differ}\n{pod}"
-    assert compared > 100
+        ours = with_defaults(ours, minor)
+        differ = list(_differences(_with_volume(ours), _with_volume(theirs), one["object"]))
+        assert not differ, f"{differ}\n{one}"
+        seen[f"admitted {theirs['kind']}"] += 1
+    objects = [answer.get("objects", [None])[0] for answer in answers]
+    asked = [{**one, "object": made} for one, made in zip(asked, objects, strict=True) if made]
+    spoiled = [_spoiled(Random(f"spoiled {index}"), one) for index, one in enumerate(asked)]
+    answers = _ask(version, [{"do": "validate", **one} for one in spoiled])
+    for one, answer in zip(spoiled, answers, strict=True):
+        known = KnownObjects("shops", whole=frozenset(KINDS))
+        for other in one["others"]:
+            known.add(other)
+        refusals = refused(with_defaults(one["object"], minor), known, minor)
+        _check_refusals(refusals, answer, one)
+        seen.update(f"later {refusal.plug_in}" for refusal in refusals)
+    assert seen.keys() >= {
+        *("ServiceAccount", "Priority", "RuntimeClass"),
+        *("later ServiceAccount", "later LimitRanger", "later RuntimeClass"),
+        *(f"admitted {kind}" for kind in ("Pod", "PersistentVolumeClaim", "Ingress")),
+    }, seen
+
+
+def _check_refusals(refusals: list[Refusal], answer: dict[str, Any], one: object) -> None:
+    """Check that the API server's error has all messages of the first plug-in in *refusals*."""
+    error = answer.get("error", "")
+    assert bool(refusals) == bool(error), (refusals, error, one)
+    for refusal in refusals:
+        if refusal.plug_in == refusals[0].plug_in:
+            assert refusal.message in error, (refusal, error)
+
+
+def _drawn_case(source: Random, minor: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return an object of the namespace ``shops``, and what plug-ins read there."""
+    metadata = {"name": "shop", "namespace": "shops"}
+    others = [each for each in _drawn_others(source) if source.random() < 0.7]
+    critical = {"metadata": {"name": "system-node-critical"}, "value": 2_000_001_000}
+    others.append({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", **critical})
+    kind = source.choice(("Pod", "Pod", "Pod", "PersistentVolumeClaim", "Ingress"))
+    if kind == "Ingress":
+        found = draw(source, GroupVersionKind("networking.k8s.io", "v1", kind))
+        if source.random() < 0.6:
+            found.get("spec", {}).pop("ingressClassName", None)
+        return {**found, "metadata": metadata}, others
+    found = draw(source, GroupVersionKind("", "v1", kind))
+    spec = found.setdefault("spec", {})
+    if kind == "PersistentVolumeClaim":
+        spec["resources"] = _resources(source)[0]["resources"]
+        if source.random() < 0.6:
+            spec.pop("storageClassName", None)
+        return {**found, "metadata": metadata}, others
+    for name in _OF_PLUG_INS:
+        spec.pop(name, None)
+    if minor < 34:
+        spec.pop("resources", None)
+    for name in ("containers", "initContainers"):
+        if source.random() < 0.8:
+            spec[name] = [{**each, "env": _references(source)} for each in _resources(source)]
+    for name, share, values in (
+        ("serviceAccountName", 0.5, ("strict", "plain", "none")),
+        ("priorityClassName", 0.4, ("gold", "other", "system-node-critical", "none")),
+        ("priority", 0.1, (0, 7)),
+        ("preemptionPolicy", 0.1, ("Never", "PreemptLowerPriority")),
+        ("runtimeClassName", 0.4, ("kata", "light", "none")),
+        ("overhead", 0.2, ({"cpu": "0.25"}, {"cpu": "1"})),
+        ("nodeSelector", 0.3, ({"kata": "yes"}, {"kata": "no"}, {"a": "b"})),
+        ("imagePullSecrets", 0.3, ([{"name": "pull"}], [{"name": "x"}])),
+    ):
+        if source.random() < share:
+            spec[name] = source.choice(values)
+    if source.random() < 0.5:
+        spec["tolerations"] = [_toleration(source) for _ in range(source.randint(1, 4))]
+    return {**found, "metadata": metadata}, others
+
+
+_OF_PLUG_INS: Final = (
+    *("priority", "preemptionPolicy", "imagePullSecrets", "serviceAccount", "serviceAccountName"),
+    *("priorityClassName", "runtimeClassName", "overhead", "nodeSelector", "ephemeralContainers"),
+)
+
+
+def _references(source: Random) -> list[dict[str, Any]]:
+    of = {"name": source.choice(("listed", "x")), "key": "k"}
+    return [{"name": "V", "valueFrom": {"secretKeyRef": of}}] if source.random() < 0.2 else []
+
+
+def _toleration(source: Random) -> dict[str, Any]:
+    made: dict[str, Any] = {"operator": source.choice(("Exists", "Equal"))}
+    for name, values in (
+        ("key", ("a", "node.kubernetes.io/not-ready")),
+        ("effect", ("NoExecute", "NoSchedule")),
+        ("value", ("v",)),
+        ("tolerationSeconds", (1, 300)),
+    ):
+        if source.random() < 0.6:
+            made[name] = source.choice(values)
+    return made
+
+
+def _drawn_others(source: Random) -> list[dict[str, Any]]:
+    def of(version: str, kind: str, name: str, **fields: Any) -> dict[str, Any]:
+        metadata = {"name": name, **({"namespace": "shops"} if version == "v1" else {})}
+        return {"apiVersion": version, "kind": kind, "metadata": metadata | fields.pop("also", {}), **fields}
+
+    node, scheduling = "node.k8s.io/v1", "scheduling.k8s.io/v1"
+    enforced = {"kubernetes.io/enforce-mountable-secrets": source.choice(("true", "1", "false", "yes"))}
+    listed = {"imagePullSecrets": [{"name": "pull"}], "secrets": [{"name": "listed"}]}
+    tolerations = [_toleration(source) for _ in range(source.randint(0, 2))]
+    kata = {
+        "overhead": {"podFixed": {"cpu": "250m"}},
+        "scheduling": {"nodeSelector": {"kata": "yes"}, "tolerations": tolerations},
+    }
+    names = [f"{which}class.kubernetes.io/is-default-class" for which in ("storage", "ingress")]
+    marked = {"annotations": dict.fromkeys(names, "true")}
+    late = {"creationTimestamp": "2026-01-02T03:04:05Z"}
+    limits = []
+    for kind in ("Container", "Pod", "PersistentVolumeClaim"):
+        bounds = {
+            name: _resources(source)[0]["resources"].get("limits", {})
+            for name in ("min", "max", "maxLimitRequestRatio", "default", "defaultRequest")
+            if source.random() < 0.4
+        }
+        limits.append({"type": kind, **bounds})
+    return [
+        of("v1", "ServiceAccount", "strict", also={"annotations": enforced}, **listed),
+        of("v1", "ServiceAccount", "plain", **({"automountServiceAccountToken": False} | listed)),
+        of("v1", "LimitRange", "limits", spec={"limits": limits}),
+        of(scheduling, "PriorityClass", "gold", value=7, preemptionPolicy="Never"),
+        of(scheduling, "PriorityClass", "other", value=5, globalDefault=True),
+        of(
+            node, "RuntimeClass", "kata", handler="k", overhead={"podFixed": {"cpu": "250m"}}, scheduling=kata
+        ),
+        of(node, "RuntimeClass", "light", handler="l"),
+        of("storage.k8s.io/v1", "StorageClass", "old", provisioner="p", also=marked),
+        of("storage.k8s.io/v1", "StorageClass", "new", provisioner="p", also=marked | late),
+        of("storage.k8s.io/v1", "StorageClass", "none", provisioner="p"),
+        of("networking.k8s.io/v1", "IngressClass", "b", also=marked),
+        of("networking.k8s.io/v1", "IngressClass", "a", also=marked),
+    ]
+
+
+def _spoiled(source: Random, one: dict[str, Any]) -> dict[str, Any]:
+    """Return *one* after a webhook that takes something away, or changes it."""
+    found = one["object"]
+    spec = dict(found.get("spec") or {})
+    if found["kind"] == "Pod" and source.random() < 0.3:
+        spec["overhead"] = {"cpu": "1"}
+    if found["kind"] == "Pod" and source.random() < 0.3:
+        spec["serviceAccountName"] = source.choice(("strict", "gone"))
+    return {**one, "object": {**found, "spec": spec}}
 
 
 def _with_volume(found: Any) -> Any:

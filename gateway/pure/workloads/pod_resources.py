@@ -32,12 +32,12 @@ def fill(resources: Json, containers: Iterable[Json], init_containers: Iterable[
     both = [*containers], [*init_containers]
     try:
         if limits or requests:
-            for name, amount in _total(*both, "limits").items():
+            for name, amount in total(*both, "limits").items():
                 if name.startswith(_HUGE_PAGES) and name not in requests and name not in limits:
                     limits[name] = str(amount)
         if not limits:
             return
-        for name, amount in _total(*both, "requests").items():
+        for name, amount in total(*both, "requests").items():
             if name in _OVERCOMMITTED:
                 requests.setdefault(name, str(amount))
     except MalformedQuantity:
@@ -53,10 +53,14 @@ def _map(resources: object, name: str) -> Json:
     return dict(found) if isinstance(found, dict) else {}
 
 
-def _total(
+def total(
     containers: list[Json], init_containers: list[Json], of: Literal["limits", "requests"]
 ) -> dict[str, Amount]:
-    """Return what the containers have together, or the initialisation at its peak, if that is more."""
+    """Return what the containers have together, or the initialisation at its peak, if that is more.
+
+    Raises:
+        MalformedQuantity: one of them has what is not a quantity.
+    """
     result: dict[str, Amount] = {}
     for one in containers:
         _add(result, _amounts(one, of))

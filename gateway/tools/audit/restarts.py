@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gateway.pure.core.workload import owners_of
 from gateway.pure.workloads.expansion import created_by
-from gateway.pure.workloads.pods import before_webhooks
+from gateway.pure.workloads.known import KnownObjects
+from gateway.pure.workloads.plug_ins import admitted
 
 if TYPE_CHECKING:
     from gateway.pure.workloads.expansion import Created
@@ -52,4 +53,5 @@ def next_pod(workload: Json, namespace: str) -> tuple[Json, Created] | None:
     made = created_by(workload, namespace)
     if not made or made[-1].object.get("kind") != "Pod":
         return None
-    return before_webhooks(made[-1].object), made[-1]
+    pod, _ = admitted(made[-1].object, KnownObjects(namespace))
+    return pod, made[-1]

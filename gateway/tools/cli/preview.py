@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from gateway.tools.preview.manifests import Input
     from gateway.tools.preview.report import Report
     from gateway.tools.preview.run import CustomResource, Preview
+    from gateway.tools.replay.plug_in_objects import PlugInObjects
 
     Previewer = Callable[[OfflineGateway], Preview]
 
@@ -123,13 +124,16 @@ async def _preview(
     from gateway.tools.offline.gateway import offline_gateway
     from gateway.tools.preview.report import Report
     from gateway.tools.preview.run import Options, Preview
+    from gateway.tools.replay.plug_in_objects import PlugInObjects
     from gateway.tools.replay.run import left_out_webhooks, now
 
     is_clustered = parsed.kubeconfig is not None or parsed.context is not None
     target = cluster.select(None, parsed.kubeconfig, parsed.context) if is_clustered else None
     config = with_cluster(config, target)
-    written, custom_resources = _known(found, parsed.namespace)
     async with AsyncExitStack() as stack:
+        known = PlugInObjects(target, logs.print_error)
+        stack.push_async_callback(known.close)
+        written, custom_resources = _written(found, known, parsed.namespace)
         gateway = await stack.enter_async_context(offline_gateway(config, uses_cluster=is_clustered))
         others = Namespaces(parsed.namespaces, config, target)
         stack.push_async_callback(others.close)
@@ -148,7 +152,7 @@ async def _preview(
         at = now()
 
         def preview(of: OfflineGateway) -> Preview:
-            return Preview(of, options, at, namespace)
+            return Preview(of, options, at, namespace, known.of)
 
         left_out = [f"{phase} {name}/{webhook}" for phase, name, webhook in left_out_webhooks(config)]
         about = {
@@ -192,14 +196,19 @@ async def _compute(
             await forecast.add_answers(*(preview(each).run(found.read()) for each in (gateway, later)))
 
 
-def _known(found: Input, default: str) -> tuple[dict[str, Namespace], dict[tuple[str, str], CustomResource]]:
-    """Return the Namespaces and the custom resources among the manifests."""
+def _written(
+    found: Input, known: PlugInObjects, default: str
+) -> tuple[dict[str, Namespace], dict[tuple[str, str], CustomResource]]:
+    """Return the Namespaces and the custom resources among the manifests, and give *known* what it needs."""
+    from gateway.pure.workloads.known import KINDS
     from gateway.tools.preview.run import custom_resource_of
     from gateway.tools.replay.cases import namespace_of
 
     namespaces: dict[str, Namespace] = {}
     resources: dict[tuple[str, str], CustomResource] = {}
-    for one in found.mentioning("Namespace", "CustomResourceDefinition"):
+    words = "Namespace", "CustomResourceDefinition", *(kind for _, kind in KINDS)
+    for one in found.mentioning(*words):
+        known.add(one.object, default)
         kind = one.object.get("apiVersion"), one.object.get("kind")
         if kind == ("v1", "Namespace") and len(namespaces) < _MAX_KNOWN:
             namespace = namespace_of(one.object)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gateway.engine.second_pass import ChangedAgain
     from gateway.pure.core.outcome import Outcome
     from gateway.pure.core.webhook import Phase, Webhook
+    from gateway.pure.workloads.known import Refusal
     from gateway.tools.preview.manifests import Manifest, Place
     from gateway.tools.preview.model import Kind, Level
     from gateway.tools.preview.positions import Path
@@ -29,6 +30,7 @@ _OF_MUTATORS: Final[dict[Kind, tuple[str, Level]]] = {
     "notStable": (NOT_STABLE, "error"),
     "conflict": (CONFLICT, "warning"),
 }
+_FORBIDDEN: Final = 403
 _POD_TEMPLATE: Final = ("spec", "template")
 
 
@@ -68,6 +70,15 @@ def findings_of(run: DryRun, origin: Origin, text: Callable[[str], str]) -> Iter
                 if key not in seen:
                     seen.add(key)
                     yield one
+
+
+def refusal(found: Refusal, phase: Phase, about: Json, origin: Origin) -> Finding:
+    """Return the refusal of the object *about* by a plug-in of the API server."""
+    place = origin.place(about, parse_field(found.field))
+    return Finding(
+        *(found.plug_in, "denied", "error", "", phase, "Enforce", found.message, place),
+        *(_FORBIDDEN, "Forbidden", found.field),
+    )
 
 
 def findings_of_mutators(

@@ -6,6 +6,8 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
+from gateway.pure.workloads.plug_ins import PLUG_INS
+
 if TYPE_CHECKING:
     from gateway.engine.object_review import Json
     from gateway.pure.core.webhook import Mode, Phase
@@ -24,6 +26,7 @@ OWN_RULES: Final = {
     NOT_STABLE: "The mutators change the object again when they see their own result.",
     CONFLICT: "Two mutators write one field to different values.",
     UNREADABLE: "A document is no object of Kubernetes, or cannot be read.",
+    **{name: f"The plug-in {name} of the API server refuses the object." for name in PLUG_INS},
 }
 """Rules that are no webhooks."""
 MAX_CHANGE_LINES: Final = 400

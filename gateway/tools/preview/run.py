@@ -12,10 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
-
-import orjson
 
 from gateway.base.errors import MalformedReview, ReviewError
 from gateway.engine.dry_run import BOTH_PHASES
@@ -28,23 +25,20 @@ from gateway.engine.object_review import (
     review_of,
 )
 from gateway.engine.second_pass import changed_again
-from gateway.observe.decisions.credential_forms import is_clean
 from gateway.pure.workloads.defaults import with_defaults
 from gateway.pure.workloads.expansion import created_by
-from gateway.pure.workloads.pods import before_webhooks
-from gateway.tools.offline.changes import changes
+from gateway.pure.workloads.plug_ins import admitted, refused
 from gateway.tools.preview.fields import parse_field
-from gateway.tools.preview.findings import Origin, findings_of, findings_of_mutators
+from gateway.tools.preview.findings import Origin, findings_of, findings_of_mutators, refusal
 from gateway.tools.preview.manifests import Manifest, Unreadable
 from gateway.tools.preview.model import (
-    MAX_CHANGE_LINES,
     WEBHOOK_FAILURE,
     Finding,
     ObjectName,
     Previewed,
     Reviewed,
 )
-from gateway.tools.replay.about_request import SOCKET, ReportRedactor, as_secret
+from gateway.tools.preview.shown import Shown
 from gateway.tools.replay.objects import as_sent
 from gateway.tools.replay.run import UnknownObjects, UnknownObjectsError
 
@@ -54,7 +48,9 @@ if TYPE_CHECKING:
     from gateway.engine.dry_run import DryRun, SideEffects
     from gateway.engine.object_review import Json
     from gateway.pure.core.namespace import Namespace
+    from gateway.pure.core.webhook import Phase
     from gateway.pure.workloads.expansion import Created
+    from gateway.pure.workloads.known import KnownObjects, Refusal
     from gateway.tools.offline.gateway import OfflineGateway
 
     _Waiting = Unreadable | asyncio.Task["Previewed | Unreadable"]
@@ -130,13 +126,18 @@ class Preview:
         options: Options,
         now: float,
         namespace: Callable[[str], Awaitable[Namespace | None]],
+        known: Callable[[str], Awaitable[KnownObjects]],
     ) -> None:
-        """*now* is the time of all reviews, in seconds since 1970; *namespace* looks up a namespace."""
+        """*now* is the time of all reviews, in seconds since 1970.
+
+        *namespace* looks up a namespace, and *known* what the API server's plug-ins read in one.
+        """
         self._gateway = gateway
         self._minor = gateway.config.gateway.kubernetes_minor
         self._options = options
         self._now = now
         self._namespace = namespace
+        self._known = known
         self._selections = [gateway.paths[f"/{phase}"] for phase in BOTH_PHASES]
 
     async def run(self, found: Iterable[Manifest | Unreadable]) -> AsyncGenerator[Previewed | Unreadable]:
@@ -182,25 +183,34 @@ class Preview:
         """
         request = self._request(subject)
         name = _name_of(request["object"], request)
+        known = await self._known(name.namespace)
+        request["object"], refusals = admitted(request["object"], known)
         reviewed = Reviewed(name, subject.created_from, subject.user, request["object"], subject.is_guess)
         previewed.objects.append(reviewed)
+        if refusals:
+            # No webhook is called.
+            _refuse(reviewed, refusals, "mutate", subject.origin)
+            reviewed.not_reached = len(self._selections[1].webhooks)
+            return
         try:
-            run = await self._dry_run(request)
+            run, phase, refusals = await self._dry_run(request, known)
         except UnknownObjectsError as error:
             reviewed.findings = [_undecided(str(error), subject.origin)]
             return
-        shown = _Shown(request, run)
+        shown = Shown(request, run)
         reviewed.result = run.result
         reviewed.findings = list(findings_of(run, subject.origin, shown.text))
         reviewed.final = run.final_object if run.result == "allowed" else None
         changed_by = (one.invocation.webhook for one in run.outcomes if one.has_changed)
+        if refusals:
+            _refuse(reviewed, refusals, phase, subject.origin)
         reviewed.changed_by = list(dict.fromkeys(f"{one.configuration}/{one.name}" for one in changed_by))
         reviewed.changes = shown.changes() if reviewed.changed_by else []
         if reviewed.changed_by:
             again = await changed_again(self._gateway.dry_run, run, **await self._context(name.namespace))
             reviewed.findings += findings_of_mutators(run, again, subject.origin, shown.text)
         reviewed.not_reached = sum(len(one.webhooks) for one in run.not_reached)
-        reviewed.stopped = bool(run.not_reached)
+        reviewed.stopped |= bool(run.not_reached)
         stored: Any = run.final_object
         if not self._options.expands or reviewed.stopped or not isinstance(stored, dict):
             return
@@ -223,7 +233,7 @@ class Preview:
         Raises:
             MalformedReview: it is no complete object.
         """
-        found = _as_decoded(subject.found, self._minor)
+        found = with_defaults(subject.found, self._minor)
         api_version, kind = found.get("apiVersion"), found.get("kind")
         group = api_version.rpartition("/")[0] if isinstance(api_version, str) else ""
         metadata = found.get("metadata")
@@ -246,15 +256,23 @@ class Preview:
         )
         return request_for(found, options)
 
-    async def _dry_run(self, request: Json) -> DryRun:
+    async def _dry_run(self, request: Json, known: KnownObjects) -> tuple[DryRun, Phase, list[Refusal]]:
+        """Return the review *request* after its phases, and why plug-ins refuse it in which phase."""
         context = await self._context(str(request.get("namespace") or ""))
         mutate, validate = self._selections
         run = await self._gateway.dry_run(review_of(request), [mutate], **context)
+        phase: Phase = "mutate"
+        refusals: list[Refusal] = []
         if run.answers[0].decision.allowed:
-            # The API server sets defaults again in what webhooks changed, and calls its own plug-ins again.
             final = run.final_object
             if final is not None and run.answers[0].evaluation.has_changed:
-                request = {**request, "object": _as_decoded(final, self._minor)}
+                # The API server sets defaults again in what webhooks changed, and calls its plug-ins again.
+                final, refusals = admitted(with_defaults(final, self._minor), known)
+                request = {**request, "object": final}
+        else:
+            run = replace(run, not_reached=(validate,))
+        if run.answers[0].decision.allowed and not refusals:
+            phase, refusals = "validate", refused(request["object"], known, self._minor)
             after = await self._gateway.dry_run(review_of(request), [validate], **context)
             run = replace(
                 run,
@@ -262,12 +280,12 @@ class Preview:
                 seconds=run.seconds + after.seconds,
                 left_out=run.left_out + after.left_out,
             )
-        else:
+        elif refusals:
             run = replace(run, not_reached=(validate,))
         objects = context["objects"]
         if objects is not None and objects.asked:
             raise UnknownObjectsError(objects.asked)
-        return run
+        return run, phase, refusals
 
     async def _context(self, name: str) -> _Context:
         """Return what else a dry run in the namespace *name* depends on."""
@@ -280,10 +298,11 @@ class Preview:
         }
 
 
-def _as_decoded(found: Json, minor: int) -> Json:
-    """Return *found* as webhooks of Kubernetes 1.*minor* get it: with what the API server adds before."""
-    found = with_defaults(found, minor)
-    return before_webhooks(found) if (found.get("apiVersion"), found.get("kind")) == ("v1", "Pod") else found
+def _refuse(reviewed: Reviewed, refusals: Iterable[Refusal], phase: Phase, origin: Origin) -> None:
+    """Note in *reviewed* that plug-ins refuse it."""
+    reviewed.result, reviewed.final = "denied", None
+    reviewed.stopped = phase == "mutate"
+    reviewed.findings = [refusal(one, phase, reviewed.before, origin) for one in refusals] + reviewed.findings
 
 
 def _undecided(message: str, origin: Origin) -> Finding:
@@ -316,36 +335,3 @@ def _name_of(found: Json, request: Json) -> ObjectName:
     return ObjectName(
         str(found["apiVersion"]), str(found["kind"]), str(request.get("namespace") or ""), str(name)
     )
-
-
-def _is_secret(found: object) -> bool:
-    return isinstance(found, dict) and found.get("kind") == "Secret"
-
-
-class _Shown:
-    """What of a review is shown: without secrets."""
-
-    def __init__(self, request: Json, run: DryRun) -> None:
-        self._request = request
-        self._run = run
-
-    @cached_property
-    def _objects(self) -> tuple[ReportRedactor, list[object]]:
-        """The object before and after all changes without its secrets, with what redacts texts about it."""
-        redactor = ReportRedactor()
-        found = [as_secret(one, self._request) for one in (self._request["object"], self._run.final_object)]
-        # Of most objects, one search in their JSON tells that there is nothing to replace.
-        unclean = [one for one in found if _is_secret(one) or not is_clean(orjson.dumps(one))]
-        for one in unclean:
-            redactor.learn(one)
-        return redactor, [redactor.redacted(one) for one in found] if unclean else found
-
-    def text(self, value: str) -> str:
-        """Return the text *value* of a webhook."""
-        return SOCKET.sub("the worker's socket", self._objects[0].message(value)) if value else ""
-
-    def changes(self) -> list[str]:
-        """Return the lines of the difference that webhooks make."""
-        lines = list(changes(*self._objects[1]))
-        more = len(lines) - MAX_CHANGE_LINES
-        return [*lines[:MAX_CHANGE_LINES], f"… {more} more lines"] if more > 0 else lines

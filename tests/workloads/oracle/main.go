@@ -2,9 +2,10 @@
 //
 //	{"do": "default", "object": {...}}   decode with defaults, convert to the internal version and back
 //	{"do": "expand", "object": {...}}    the objects that the controller of a workload creates, last the Pod
-//	{"do": "admit", "object": {...}}     a Pod after the plug-ins before webhooks
+//	{"do": "admit", "object": {...}}     the object after the plug-ins before webhooks
+//	{"do": "validate", "object": {...}}  nothing, or the error of a plug-in after the mutating webhooks
 //
-// An answer has "objects" or "error". Functions that their packages keep for themselves are linked by name.
+// Plug-ins read the objects in "others". An answer has "objects" or "error". Functions that their packages keep for themselves are linked by name.
 package main
 
 import (
@@ -28,6 +29,7 @@ import (
 	"k8s.io/apiserver/pkg/admission/initializer"
 	feature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	apiservices "k8s.io/kube-aggregator/pkg/apis/apiregistration/install"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
@@ -44,6 +46,7 @@ import (
 	_ "k8s.io/kubernetes/pkg/apis/discovery/install"
 	_ "k8s.io/kubernetes/pkg/apis/events/install"
 	_ "k8s.io/kubernetes/pkg/apis/flowcontrol/install"
+	"k8s.io/kubernetes/pkg/apis/networking"
 	_ "k8s.io/kubernetes/pkg/apis/networking/install"
 	_ "k8s.io/kubernetes/pkg/apis/node/install"
 	_ "k8s.io/kubernetes/pkg/apis/policy/install"
@@ -60,8 +63,13 @@ import (
 	jobs "k8s.io/kubernetes/pkg/registry/batch/job"
 	labels "k8s.io/kubernetes/pkg/util/labels"
 	"k8s.io/kubernetes/plugin/pkg/admission/defaulttolerationseconds"
+	"k8s.io/kubernetes/plugin/pkg/admission/limitranger"
+	"k8s.io/kubernetes/plugin/pkg/admission/network/defaultingressclass"
 	"k8s.io/kubernetes/plugin/pkg/admission/priority"
+	"k8s.io/kubernetes/plugin/pkg/admission/runtimeclass"
 	"k8s.io/kubernetes/plugin/pkg/admission/serviceaccount"
+	"k8s.io/kubernetes/plugin/pkg/admission/storage/storageclass/setdefault"
+	"k8s.io/kubernetes/plugin/pkg/admission/storage/storageobjectinuseprotection"
 )
 
 //go:linkname newStatefulSetPod k8s.io/kubernetes/pkg/controller/statefulset.newStatefulSetPod
@@ -100,6 +108,8 @@ type question struct {
 	Minutes int64  `json:"minutes"`
 	// Gates are feature gates of the question, such as Name=false.
 	Gates string `json:"gates"`
+	// Others are the objects in the cluster.
+	Others []json.RawMessage `json:"others"`
 }
 
 type answer struct {
@@ -145,15 +155,11 @@ func reply(asked question) ([]json.RawMessage, error) {
 	switch asked.Do {
 	case "default":
 		return encoded(gvk.GroupVersion(), internal)
-	case "admit":
-		pod, ok := internal.(*internalcore.Pod)
-		if !ok {
-			return nil, fmt.Errorf("expected a Pod, found %s", gvk)
-		}
-		if err := admit(pod); err != nil {
+	case "admit", "validate":
+		if err := admit(asked, internal); err != nil {
 			return nil, err
 		}
-		return encoded(gvk.GroupVersion(), pod)
+		return encoded(gvk.GroupVersion(), internal)
 	}
 	versioned, err := legacyscheme.Scheme.ConvertToVersion(internal, gvk.GroupVersion())
 	if err != nil {
@@ -294,42 +300,107 @@ func reference(owner metav1.Object, kind string) *metav1.OwnerReference {
 	return metav1.NewControllerRef(owner, apps.SchemeGroupVersion.WithKind(kind))
 }
 
-// admit runs the plug-ins in their order; every namespace has a ServiceAccount "default".
-func admit(pod *internalcore.Pod) error {
-	accessor, err := meta.Accessor(pod)
+var resources = map[string]schema.GroupVersionResource{
+	"Pod":                   internalcore.Resource("pods").WithVersion("v1"),
+	"PersistentVolumeClaim": internalcore.Resource("persistentvolumeclaims").WithVersion("v1"),
+	"PersistentVolume":      internalcore.Resource("persistentvolumes").WithVersion("v1"),
+	"Ingress":               networking.Resource("ingresses").WithVersion("v1"),
+}
+
+// admit runs the plug-ins in their order; the namespace has a ServiceAccount "default".
+func admit(asked question, object runtime.Object) error {
+	accessor, err := meta.Accessor(object)
 	if err != nil {
 		return err
 	}
 	namespace := accessor.GetNamespace()
-	account := &core.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default", Namespace: namespace}}
-	client := fake.NewClientset(account)
+	var all []runtime.Object
+	hasAccount := false
+	for _, text := range asked.Others {
+		internal, gvk, err := legacyscheme.Codecs.UniversalDecoder().Decode(text, nil, nil)
+		if err != nil {
+			return err
+		}
+		other, err := legacyscheme.Scheme.ConvertToVersion(internal, gvk.GroupVersion())
+		if err != nil {
+			return err
+		}
+		account, ok := other.(*core.ServiceAccount)
+		hasAccount = hasAccount || ok && account.Name == "default"
+		all = append(all, other)
+	}
+	if !hasAccount {
+		all = append(all, &core.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default", Namespace: namespace}})
+	}
+	client := fake.NewClientset(all...)
 	factory := informers.NewSharedInformerFactory(client, 0)
-	accounts := serviceaccount.NewServiceAccount()
-	accounts.SetExternalKubeClientSet(client)
-	accounts.SetExternalKubeInformerFactory(factory)
-	priorities := priority.NewPlugin()
-	priorities.SetExternalKubeClientSet(client)
-	priorities.SetExternalKubeInformerFactory(factory)
-	if err := factory.Core().V1().ServiceAccounts().Informer().GetStore().Add(account); err != nil {
-		return err
+	plugins := admission.NewPlugins()
+	register(plugins)
+	var made []admission.Interface
+	for _, name := range []string{
+		limitranger.PluginName, serviceaccount.PluginName, priority.PluginName,
+		defaulttolerationseconds.PluginName, setdefault.PluginName, storageobjectinuseprotection.PluginName,
+		runtimeclass.PluginName, defaultingressclass.PluginName,
+	} {
+		plugin, err := plugins.InitPlugin(name, nil, given{client, factory})
+		if err != nil {
+			return err
+		}
+		made = append(made, plugin)
 	}
 	stop := make(chan struct{})
 	defer close(stop)
 	factory.Start(stop)
 	factory.WaitForCacheSync(stop)
-	seconds := defaulttolerationseconds.NewDefaultTolerationSeconds()
-	attributes := admission.NewAttributesRecord(
-		pod, nil, internalcore.Kind("Pod").WithVersion("v1"), namespace, pod.Name,
-		internalcore.Resource("pods").WithVersion("v1"), "", admission.Create, &metav1.CreateOptions{}, false, nil,
-	)
-	// 1.37 reads its settings here, 1.33 when the plug-in is made.
-	if late, ok := any(seconds).(initializer.WantsFeatures); ok {
-		late.InspectFeatureGates(feature.DefaultFeatureGate)
+	kinds, _, err := legacyscheme.Scheme.ObjectKinds(object)
+	if err != nil {
+		return err
 	}
-	for _, plugin := range []admission.MutationInterface{accounts, priorities, seconds} {
-		if err := plugin.Admit(context.TODO(), attributes, nil); err != nil {
+	kind := kinds[0].GroupKind().WithVersion("v1")
+	attributes := admission.NewAttributesRecord(
+		object, nil, kind, namespace, accessor.GetName(),
+		resources[kind.Kind], "", admission.Create, &metav1.CreateOptions{}, false, nil,
+	)
+	for _, plugin := range made {
+		mutating, isMutating := plugin.(admission.MutationInterface)
+		validating, isValidating := plugin.(admission.ValidationInterface)
+		if asked.Do == "admit" && isMutating {
+			err = mutating.Admit(context.TODO(), attributes, nil)
+		} else if asked.Do == "validate" && isValidating {
+			err = validating.Validate(context.TODO(), attributes, nil)
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func register(plugins *admission.Plugins) {
+	limitranger.Register(plugins)
+	serviceaccount.Register(plugins)
+	priority.Register(plugins)
+	defaulttolerationseconds.Register(plugins)
+	setdefault.Register(plugins)
+	storageobjectinuseprotection.Register(plugins)
+	runtimeclass.Register(plugins)
+	defaultingressclass.Register(plugins)
+}
+
+// given is what plug-ins ask for.
+type given struct {
+	client  kubernetes.Interface
+	factory informers.SharedInformerFactory
+}
+
+func (one given) Initialize(plugin admission.Interface) {
+	if wants, ok := plugin.(initializer.WantsExternalKubeClientSet); ok {
+		wants.SetExternalKubeClientSet(one.client)
+	}
+	if wants, ok := plugin.(initializer.WantsExternalKubeInformerFactory); ok {
+		wants.SetExternalKubeInformerFactory(one.factory)
+	}
+	if wants, ok := plugin.(initializer.WantsFeatures); ok {
+		wants.InspectFeatureGates(feature.DefaultFeatureGate)
+	}
 }
