@@ -11,7 +11,7 @@ import yaml
 
 from gateway.pure.core.field_changes import field_changes
 from tests.e2e.binaries import obtain
-from tests.e2e.cluster import Cluster
+from tests.e2e.cluster import ADMIN, Cluster
 from tests.e2e.conftest import CHOSEN
 from tests.e2e.setups import BehindGateway, Hook, rule
 from tests.kit import run_command
@@ -85,11 +85,13 @@ def gateway(
             yield gateway
 
 
-def manifest(api_version: str, resource: str, found: dict[str, Any], **labels: str) -> tuple[str, Any]:
+def manifest(
+    api_version: str, resource: str, found: dict[str, Any], namespace: str = "default", **labels: str
+) -> tuple[str, Any]:
     """Return the path of the collection, and the manifest."""
     prefix = "api" if api_version == "v1" else "apis"
-    metadata = {"name": "web", "namespace": "default", **({"labels": labels} if labels else {})}
-    path = f"/{prefix}/{api_version}/namespaces/default/{resource}"
+    metadata = {"name": "web", "namespace": namespace, **({"labels": labels} if labels else {})}
+    path = f"/{prefix}/{api_version}/namespaces/{namespace}/{resource}"
     return path, {"apiVersion": api_version, "metadata": metadata, **found}
 
 
@@ -146,3 +148,132 @@ def test_denials_are_those_of_the_api_server(
     assert [each["message"] for each in denied] == ["not a", "not b"]
     for each in denied:
         assert f"{each['webhook'].partition('/')[2]}: {each['message']}" in answer.message
+
+
+SHOPS: Final = "shops"
+READ_BY_PLUG_INS: Final[dict[str, list[dict[str, Any]]]] = {
+    f"/api/v1/namespaces/{SHOPS}/serviceaccounts": [
+        {"metadata": {"name": "default"}, "imagePullSecrets": [{"name": "pull"}]},
+        {
+            "metadata": {
+                "name": "strict",
+                "annotations": {"kubernetes.io/enforce-mountable-secrets": "true"},
+            },
+            "automountServiceAccountToken": False,
+        },
+    ],
+    f"/api/v1/namespaces/{SHOPS}/limitranges": [
+        {
+            "metadata": {"name": "limits"},
+            "spec": {
+                "limits": [
+                    {"type": "Container", "default": {"cpu": "300m"}, "max": {"cpu": "2", "memory": "2Gi"}},
+                    {"type": "Pod", "maxLimitRequestRatio": {"memory": "2"}},
+                    {"type": "PersistentVolumeClaim", "min": {"storage": "1Gi"}, "max": {"storage": "5Gi"}},
+                ]
+            },
+        }
+    ],
+    "/apis/scheduling.k8s.io/v1/priorityclasses": [
+        {"metadata": {"name": "gold"}, "value": 7, "preemptionPolicy": "Never"},
+        {"metadata": {"name": "usual"}, "value": 5, "globalDefault": True},
+    ],
+    "/apis/node.k8s.io/v1/runtimeclasses": [
+        {
+            "metadata": {"name": "kata"},
+            "handler": "kata",
+            "overhead": {"podFixed": {"cpu": "250m"}},
+            "scheduling": {
+                "nodeSelector": {"kata": "yes"},
+                "tolerations": [{"key": "kata", "operator": "Exists", "effect": "NoSchedule"}],
+            },
+        }
+    ],
+    "/apis/storage.k8s.io/v1/storageclasses": [
+        {
+            "metadata": {
+                "name": "fast",
+                "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
+            },
+            "provisioner": "disk.example",
+        }
+    ],
+    "/apis/networking.k8s.io/v1/ingressclasses": [
+        {
+            "metadata": {
+                "name": "web",
+                "annotations": {"ingressclass.kubernetes.io/is-default-class": "true"},
+            },
+            "spec": {"controller": "web.example/web"},
+        }
+    ],
+}
+
+
+def pod(*limits: str, **spec: Any) -> tuple[str, str, dict[str, Any]]:
+    resources = {"limits": dict(zip(("cpu", "memory"), limits, strict=False))}
+    container = {"name": "main", "image": "main:1", "resources": resources}
+    return "v1", "pods", {"kind": "Pod", "spec": {"containers": [container], **spec}}
+
+
+def claim(size: str) -> tuple[str, str, dict[str, Any]]:
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}
+    return "v1", "persistentvolumeclaims", {"kind": "PersistentVolumeClaim", "spec": spec}
+
+
+BACKEND: Final = {"service": {"name": "web", "port": {"number": 80}}}
+MOUNTED: Final = {"volumes": [{"name": "s", "secret": {"secretName": "other"}}]}
+ADMITTED: Final = {
+    "defaults": pod("0.5", "1Gi"),
+    "classes": pod(priorityClassName="gold", runtimeClassName="kata", nodeSelector={"a": "b"}),
+    "account": pod("1", "1Gi", serviceAccountName="strict"),
+    "claim": claim("2Gi"),
+    "ingress": (
+        "networking.k8s.io/v1",
+        "ingresses",
+        {"kind": "Ingress", "spec": {"defaultBackend": BACKEND}},
+    ),
+}
+REFUSED: Final = {
+    "too-much": pod("3", "3Gi"),
+    "no-account": pod("1", "1Gi", serviceAccountName="none"),
+    "a-secret": pod("1", "1Gi", serviceAccountName="strict", **MOUNTED),
+    "no-priority": pod("1", "1Gi", priorityClassName="none"),
+    "a-priority": pod("1", "1Gi", priority=3),
+    "no-runtime": pod("1", "1Gi", runtimeClassName="none"),
+    "an-overhead": pod("1", "1Gi", overhead={"cpu": "1"}),
+    "a-selector": pod("1", "1Gi", runtimeClassName="kata", nodeSelector={"kata": "no"}),
+    "a-small-claim": claim("1Mi"),
+}
+
+
+def test_plug_ins_do_what_those_of_the_api_server_do(gateway: BehindGateway, tmp_path: Path) -> None:
+    # The last test of the cluster, because its classes are the default for all Pods.
+    api, cluster = gateway.cluster.api, gateway.cluster
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SHOPS}}
+    assert api.create("/api/v1/namespaces", namespace).status == 201
+    for path, documents in READ_BY_PLUG_INS.items():
+        for document in documents:
+            assert api.create(path, document).status == 201
+    first = manifest(*ADMITTED["classes"], SHOPS)
+    eventually(lambda: dry_run(cluster, *first).document.get("spec", {}).get("overhead"))
+    for number, (name, one) in enumerate({**ADMITTED, **REFUSED}.items()):
+        path, document = manifest(*one, SHOPS)
+        document["metadata"]["name"] = name
+        answer = dry_run(cluster, path, document)
+        file, final = tmp_path / f"{name}.yaml", tmp_path / f"final-{number}"
+        file.write_text(yaml.safe_dump(document))
+        arguments = (file, "--config", gateway.config, "--kubeconfig", cluster.kubeconfig(ADMIN))
+        done = run_command("preview", *arguments, "--json", "--write", final)
+        if name in REFUSED:
+            assert answer.status == 403, (name, answer)
+            (found,) = json.loads(done.stdout)["objects"]
+            denied = [each for each in found["findings"] if each["finding"] == "denied"]
+            assert denied, (name, answer)
+            assert all(each["message"] in answer.message for each in denied), (name, denied, answer.message)
+        else:
+            assert answer.status == 201, (name, answer)
+            (file,) = final.glob("*/*")
+            made, expected = stable(yaml.safe_load(file.read_text())), stable(answer.document)
+            assert not list(field_changes(expected, made)), name
+            assert made == expected
