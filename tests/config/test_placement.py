@@ -82,6 +82,12 @@ def mutating(*mutations: Json, name: str = "m", **more: Any) -> Json:
     return of_admission(MUTATING, name, spec)
 
 
+def rolled_out(policy: Json, rollout: Json) -> Json:
+    document = binding(policy)
+    document["metadata"]["annotations"] = {"admission-gateway.io/rollout": json.dumps(rollout)}
+    return document
+
+
 def binding(policy: Json, name: str = "", mode: str = "", **more: Any) -> Json:
     policy_name = policy["metadata"]["name"]
     spec = {"policyName": policy_name, **more}
@@ -212,6 +218,16 @@ FREQUENT = ["leases.coordination.k8s.io", "events.", "events.events.k8s.io"]
             'Binding "m" is Warn, and the API server has no modes',
         ),
         ([mutating(), binding(mutating()), binding(mutating(), "n", "Shadow")], 'Binding "n" is Shadow'),
+        (
+            [validating(), rolled_out(validating(), {"plan": {"stages": [{"mode": "Audit"}]}})],
+            'admission-gateway.io/rollout of ValidatingAdmissionPolicyBinding "p" says where it is enforced',
+        ),
+        (
+            [mutating(), rolled_out(mutating(), {"mode": "Warn", "enforce": {"percentOfNamespaces": 50}})],
+            'admission-gateway.io/rollout of MutatingAdmissionPolicyBinding "m" says where it is enforced',
+        ),
+        ([validating(), rolled_out(validating(), {"mode": "Enforce"})], None),
+        ([mutating(), rolled_out(mutating(), {})], None),
         ([validating(), binding(validating()), EXCEPTION], 'PolicyException "e" names the policy'),
         (
             [validating(paramKind=CONFIG_MAP), binding(validating(), paramRef=BY_NAME), PARAMS],

@@ -44,3 +44,19 @@ def test_the_command_prints_what_the_page_shows(tmp_path: Path, start_worker: St
     done = call_command(*words[1:])
     assert done.returncode == 0, done.stderr
     assert done.stdout.replace("bad-1", "web-1") == blocks["text"]
+
+
+def test_a_policy_has_the_plan_of_its_annotation(tmp_path: Path) -> None:
+    section = PAGE.split("\n## Policies\n")[1]
+    blocks = dict(re.findall(r"^```(\w+)\n(.*?)^```$", section, re.MULTILINE | re.DOTALL))
+    (tmp_path / "policies.yaml").write_text(blocks["yaml"])
+    (tmp_path / "recordings").mkdir()
+    reviews = [at(hour) for hour in range(60)] + [at(36, "web", "shop")]
+    for number, one in enumerate(reviews):
+        labels = {} if number == 60 else {"team": "a"}
+        one["request"]["object"]["metadata"]["labels"] = labels
+    recording(tmp_path / "recordings/a.jsonl.gz", *reviews)
+    words = [str(tmp_path / each) if (tmp_path / each).exists() else each for each in blocks["sh"].split()]
+    done = call_command(*words[1:])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == blocks["text"]

@@ -88,3 +88,66 @@ def test_two_gateways_promote_once_and_a_command_changes_both(
     done = run_command("rollout", "pause", "--folder", folder)
     assert done.returncode == 1
     assert "the plan is RolledBack" in done.stderr
+
+
+def test_policies_come_into_force_by_the_plans_of_their_annotations(
+    tmp_path: Path, start_gateway: StartGateway
+) -> None:
+    config, folder = tmp_path / "config", tmp_path / "plans"
+    config.mkdir()
+    plan = {"stages": [{"mode": "Audit"}, {"mode": "Warn", "for": "1h"}, {"mode": "Enforce"}]}
+    expression = "Object{metadata: Object.metadata{labels: {'changed': 'x'}}}"
+    change = {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}}
+    refuse = {"validations": [{"expression": "false", "message": "no"}]}
+    settings = {
+        "apiVersion": "admission-gateway.io/v1alpha1",
+        "kind": "GatewayConfiguration",
+        "rolloutPlans": {"folder": str(folder)},
+    }
+    documents = [
+        settings,
+        *policy_with_plan("Validating", plan, refuse, {"validationActions": ["Deny"]}),
+        *policy_with_plan("Mutating", plan, {"mutations": [change], "reinvocationPolicy": "Never"}, {}),
+    ]
+    (config / "c.json").write_text("\n---\n".join(map(json.dumps, documents)))
+    gateway = start_gateway(config)
+
+    def state(name: str) -> dict[str, Any]:
+        done = run_command("rollout", "status", "--folder", folder, "--json", name)
+        return json.loads(done.stdout)["plans"][0]["state"] if done.returncode == 0 else {"step": -1}
+
+    eventually(lambda: state("validating")["step"] == state("mutating")["step"] == 0)
+    # In the mode Audit neither refuses, warns nor changes anything. One review is enough for these gates.
+    first = gateway.review("/validate", POD)
+    assert (first["allowed"], first.get("warnings")) == (True, None)
+    assert "patch" not in gateway.review("/mutate", POD)
+    eventually(lambda: state("validating")["step"] == state("mutating")["step"] == 1)
+    eventually(lambda: is_warned(gateway))
+    assert "patch" not in gateway.review("/mutate", POD)
+    for name in ("MutatingAdmissionPolicyBinding/b", "validating"):
+        done = run_command("rollout", "skip", "--folder", folder, name)
+        assert done.returncode == 0, done.stderr
+    eventually(lambda: "patch" in gateway.review("/mutate", POD))
+    eventually(lambda: is_refused(gateway))
+    text = run_command("rollout", "status", "--folder", folder).stdout
+    assert "validating by ValidatingAdmissionPolicyBinding/b: " in text
+
+
+def policy_with_plan(
+    prefix: str, plan: dict[str, Any], spec: dict[str, Any], of_binding: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """A policy for Pods, and its binding with *plan*."""
+    head = {"apiVersion": "admissionregistration.k8s.io/v1"}
+    kind, name = f"{prefix}AdmissionPolicy", prefix.lower()
+    rule = {"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
+    spec = {"matchConstraints": {"resourceRules": [rule]}, **spec}
+    annotations = {"admission-gateway.io/rollout": json.dumps({"plan": plan})}
+    return [
+        {**head, "kind": kind, "metadata": {"name": name}, "spec": spec},
+        {
+            **head,
+            "kind": f"{kind}Binding",
+            "metadata": {"name": "b", "annotations": annotations},
+            "spec": {"policyName": name, **of_binding},
+        },
+    ]

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Final, get_args
 
 from gateway.config.kinds.declare import Choice, Group, Groups, optional, required
 from gateway.config.kinds.matching import CelText, PlacedEntry
-from gateway.config.kinds.metadata import annotated, read_metadata
+from gateway.config.kinds.metadata import read_metadata
 from gateway.config.kinds.names import configuration_name
-from gateway.config.kinds.policy_binding import MODE, BindingSpec, binding_source
+from gateway.config.kinds.policy_binding import BindingSpec, binding_source
 from gateway.config.kinds.policy_matching import MutatingConstraints, MutatingMatch
+from gateway.config.kinds.policy_rollout import read_policy_rollout
 from gateway.config.kinds.policy_spec import (
     ALWAYS_TRUE,
     MAX_EXPRESSION_CHARS,
@@ -27,7 +28,6 @@ from gateway.config.kinds.policy_spec import (
     spec_json,
 )
 from gateway.config.kinds.policy_templates import with_templates
-from gateway.config.kinds.rollout_plan import MODES
 from gateway.config.kinds.validation import Rule
 from gateway.config.kinds.webhook_entry import REINVOCATION_POLICIES
 from gateway.pure.admission_policies.model import MutatingBinding, MutatingPolicy
@@ -153,9 +153,12 @@ def read_mutating_policy(fields: Fields) -> MutatingPolicy:
 def read_mutating_binding(fields: Fields) -> MutatingBinding:
     """Return the binding behind *fields*; apiVersion and kind are read already."""
     metadata = read_metadata(fields, configuration_name)
-    mode = annotated(fields, metadata, MODE, MODES) or "Enforce"
+    rollout = read_policy_rollout(fields, metadata)
     source = binding_source(fields)
     document = spec_json(source.content)
     fields.finish()
     spec = MutatingBindingSpec.read(source)
-    return MutatingBinding(metadata.name, spec.policy_name, spec.match, spec.parameters, document, mode)
+    parts = (metadata.name, spec.policy_name, spec.match, spec.parameters, document)
+    if rollout is not None and rollout.needs_denial:
+        return MutatingBinding(*parts, "Enforce", rollout=rollout)
+    return MutatingBinding(*parts, "Enforce" if rollout is None else rollout.rollout.mode)

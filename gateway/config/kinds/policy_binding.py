@@ -21,8 +21,6 @@ from gateway.pure.admission_policies.model import MatchResources, NotFoundAction
 if TYPE_CHECKING:
     from gateway.pure.core.labels import Selector
 
-MODE: Final = "admission-gateway.io/mode"
-"""The annotation with the mode of the binding of a mutating policy."""
 _NOT_FOUND_ACTIONS: tuple[NotFoundAction, ...] = get_args(NotFoundAction)
 _V1ALPHA1: Final = f"{ADMISSION_GROUP}/v1alpha1"
 

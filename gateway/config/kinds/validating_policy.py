@@ -17,7 +17,8 @@ from gateway.config.kinds.declare import Choice, Groups, Text, Type, declare, re
 from gateway.config.kinds.matching import CelText, PlacedEntry, report_twice
 from gateway.config.kinds.metadata import read_metadata
 from gateway.config.kinds.names import LABEL_LENGTH, NAME_PART, configuration_name, qualified_name
-from gateway.config.kinds.policy_binding import MODE, BindingSpec, binding_source
+from gateway.config.kinds.policy_binding import BindingSpec, binding_source
+from gateway.config.kinds.policy_rollout import read_rollout_beside_actions, require_deny
 from gateway.config.kinds.policy_spec import (
     ALWAYS_TRUE,
     MAX_EXPRESSION_CHARS,
@@ -28,7 +29,6 @@ from gateway.config.kinds.policy_spec import (
 )
 from gateway.config.kinds.policy_templates import with_templates
 from gateway.config.kinds.validation import Rule
-from gateway.config.yaml.fields import child
 from gateway.pure.admission_policies.model import ValidatingBinding, ValidatingPolicy, ValidationAction
 from gateway.pure.admission_policies.policy import FAILURES_KEY
 from gateway.pure.admission_policies.validating import AuditAnnotation, Rules, Validation
@@ -197,13 +197,12 @@ class ValidatingBindingSpec(BindingSpec):
 def read_validating_binding(fields: Fields) -> ValidatingBinding:
     """Return the binding behind *fields*; apiVersion and kind are read already."""
     metadata = read_metadata(fields, configuration_name)
-    if MODE in metadata.annotations:
-        path = child(child(fields.at("metadata"), "annotations"), MODE)
-        fields.problems.warn(path, "has no effect: this binding has validationActions instead of a mode")
+    rollout = read_rollout_beside_actions(fields, metadata)
     source = binding_source(fields)
     document = spec_json(source.content)
     fields.finish()
     spec = ValidatingBindingSpec.read(source)
-    return ValidatingBinding(
-        metadata.name, spec.policy_name, spec.match, spec.parameters, document, spec.validation_actions
-    )
+    actions = spec.validation_actions
+    require_deny(rollout, source, actions)
+    parts = (metadata.name, spec.policy_name, spec.match, spec.parameters, document, actions)
+    return ValidatingBinding(*parts, rollout=rollout)

@@ -6,12 +6,12 @@ Source: github.com/kyverno/kyverno api/kyverno/v1/{spec,rule,common}_types.go, a
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, get_args
+from typing import TYPE_CHECKING, Final
 
 from gateway.base.text import one_of, shown
-from gateway.config.kinds.metadata import annotated, read_metadata
+from gateway.config.kinds.metadata import read_metadata
 from gateway.config.kinds.names import dns_1123_subdomain
-from gateway.config.kinds.policy_binding import MODE
+from gateway.config.kinds.policy_rollout import read_policy_rollout, require_denial
 from gateway.config.kinds.policy_spec import spec_json
 from gateway.config.loaders.cluster_exception import KIND as EXCEPTION
 from gateway.config.loaders.cluster_exception import ClusterException, ExceptionsOfRules, read_exception
@@ -23,7 +23,6 @@ from gateway.config.loaders.global_context import VERSIONS as ENTRY_VERSIONS
 from gateway.config.loaders.global_context import ReadEntry, read_entry
 from gateway.config.loaders.part import Loader, MadeEntries, Part
 from gateway.config.yaml.fields import Fields, child
-from gateway.pure.core.webhook import Mode
 from gateway.pure.kyverno.cluster_autogen import (
     ANNOTATION,
     CONTROLLERS,
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from gateway.config.yaml.documents import Document
     from gateway.pure.admission_policies.params import FixedParams
     from gateway.pure.core.policy import ParamKind
-    from gateway.pure.core.webhook import Webhook
+    from gateway.pure.core.webhook import PolicyRollout, Webhook
     from gateway.pure.kyverno.cluster_rules import CelRule, ClusterPolicy
 
     Json = dict[str, Any]
@@ -58,7 +57,6 @@ _INSTEAD: Final = {
     "UpdateRequest": "it is a task that Kyverno writes for itself",
 }
 """Why kinds cannot run, and what to use instead."""
-_MODES: tuple[Mode, ...] = get_args(Mode)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,7 +67,7 @@ class _ReadPolicy(Part):
     kind: str
     id: str
     namespace: str
-    mode: Mode | None
+    rollout: PolicyRollout | None
     spec: Spec
     policy: ClusterPolicy | None
     """None after a problem, or if the gateway evaluates none of its rules."""
@@ -164,9 +162,9 @@ class ClusterPolicyDocuments(Loader[_Read]):
                     _with_exceptions(policy, exceptions),
                     params,
                     part.namespace,
-                    is_enforced=part.mode is not None,
+                    is_enforced=part.rollout is not None,
                 )
-                yield in_force.webhook(part.mode)
+                yield in_force.webhook(part.rollout)
             if part.for_worker is not None and engine is not None:
                 yield from part.for_worker.entries(engine)
 
@@ -231,7 +229,7 @@ def _read_policy(document: Document, fields: Fields, kind: str) -> _ReadPolicy:
     elif metadata.namespace and not is_namespaced:
         fields.problems.warn(path, "has no effect: the kind is cluster-scoped, and API servers remove it")
         metadata = replace(metadata, namespace="")
-    mode = annotated(fields, metadata, MODE, _MODES)
+    rollout = read_policy_rollout(fields, metadata)
     fields.accept("status")
     source = fields.required_group("spec")
     fields.finish()
@@ -244,18 +242,24 @@ def _read_policy(document: Document, fields: Fields, kind: str) -> _ReadPolicy:
         message = f"found {shown(metadata.name)}, expected another name with applyRules: One"
         path = child(fields.at("metadata"), "name")
         fields.problems.add(path, f"{message}: the worker of Kyverno has all rules under this one")
+    _check_actions(source, spec, rollout)
     name = _id(metadata)
     policy, for_worker = None, None
     if not document.problems.found:
         policy = policy_of(spec, document, name, annotation)
         if spec.worker_rules:
             for_worker = WorkerPolicy(
-                kind=kind, id=name, namespace=metadata.namespace, spec=spec, autogen=annotation, mode=mode
+                kind=kind,
+                id=name,
+                namespace=metadata.namespace,
+                spec=spec,
+                autogen=annotation,
+                rollout=rollout,
             )
     if policy is not None:
         decided_by = {"spec": source.content, "autogen": annotation}
         policy = replace(policy, document=spec_json(decided_by))
-    return _ReadPolicy(document, kind, name, metadata.namespace, mode, spec, policy, for_worker)
+    return _ReadPolicy(document, kind, name, metadata.namespace, rollout, spec, policy, for_worker)
 
 
 def _check_autogen(fields: Fields, annotation: str | None) -> None:
@@ -265,6 +269,16 @@ def _check_autogen(fields: Fields, annotation: str | None) -> None:
     for each in unknown_controllers(annotation)[:10]:
         found = f"found {shown(each)}, for which no rules are made"
         fields.problems.warn(path, f"{found}: expected {one_of(CONTROLLERS)} or none, without blanks")
+
+
+def _check_actions(source: Fields, spec: Spec, rollout: PolicyRollout | None) -> None:
+    """Report rules that do not refuse in every namespace, beside a *rollout* that says in which they do."""
+    for rule in spec.rules:
+        action = spec.action_of(rule)
+        if action is not None and (action.has_overrides or not action.is_chosen("", {})):
+            found = "overrides by namespace" if action.has_overrides else "the action Audit"
+            message = f"found {found} of the rule {shown(rule.name)}, expected Enforce"
+            require_denial(rollout, source, "rules", message)
 
 
 def _check_namespaced(source: Fields, spec: Spec) -> None:

@@ -20,7 +20,7 @@ from gateway.config.loaders.cluster_filters import MatchEntry
 from gateway.config.loaders.cluster_worker_rule import WorkerRule
 from gateway.config.yaml.fields import Fields, Problems
 from gateway.pure.core.labels import EVERYTHING, Requirement, Selector
-from gateway.pure.core.webhook import Rollout, Webhook, WorkerRef
+from gateway.pure.core.webhook import PolicyRollout, Rollout, Webhook, WorkerRef
 from gateway.pure.kyverno.cluster_autogen import controllers_of, for_cron_jobs, for_workloads, is_fit
 from gateway.pure.kyverno.kind_rules import rules_for_kinds
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from gateway.config.kinds.engine_settings import EngineEntry
     from gateway.config.loaders.cluster_rule import Rule
     from gateway.config.loaders.cluster_spec import Spec
-    from gateway.pure.core.webhook import Mode, Phase
+    from gateway.pure.core.webhook import Phase
     from gateway.pure.kyverno.resource_match import KindParts
 
     Kinds = Iterator[tuple[KindParts, frozenset[str]]]
@@ -47,6 +47,7 @@ _TIMEOUT_S: Final = 10
 """Of the webhooks that Kyverno registers."""
 DENY: Final = b'{"action":"deny"}'
 _WARN: Final = b'{"action":"warn"}'
+_ENFORCED: Final = PolicyRollout(Rollout())
 _MUTATING_OPERATIONS: Final = frozenset(("CREATE", "UPDATE"))
 """For which Kyverno registers the kinds of mutating rules that name no operations."""
 
@@ -70,15 +71,15 @@ class WorkerPolicy:
     spec: Spec
     autogen: str | None
     """The annotation about autogen. None without it."""
-    mode: Mode | None
-    """That of the annotation. None without it."""
+    rollout: PolicyRollout | None
+    """That of the annotations. None without them."""
 
     def entries(self, engine: EngineEntry) -> Iterator[Webhook]:
         """Yield the entries that call the worker of *engine*, in the order of the rules."""
         conditions = compiled_conditions(self.spec.webhook_configuration.match_conditions)
         for group in self._groups():
-            mode, parameters = self._action(group)
-            yield Webhook(
+            rollout, parameters = self._action(group)
+            entry = Webhook(
                 phase=group.phase,
                 configuration=self.id,
                 name=group.name,
@@ -96,9 +97,10 @@ class WorkerPolicy:
                 timeout_s=engine.timeout_seconds or self.spec.timeout_s or _TIMEOUT_S,
                 reinvocation_policy="IfNeeded" if group.phase == "mutate" else "Never",
                 match_conditions=conditions,
-                rollout=None if mode == "Enforce" else Rollout(mode),
                 namespace=self.namespace,
+                document=f"{self.kind}/{self.id}",
             )
+            yield rollout.applied_to(entry)
 
     def _groups(self) -> Iterator[_Group]:
         spec = self.spec
@@ -115,19 +117,19 @@ class WorkerPolicy:
             name = f"{self.id}/{_VALIDATION}" if self.namespace else self.id
             yield _Group(name, "validate", validating)
 
-    def _action(self, group: _Group) -> tuple[Mode, bytes]:
-        """Return the mode of the entry, and the parameters for the worker."""
+    def _action(self, group: _Group) -> tuple[PolicyRollout, bytes]:
+        """Return how far the entry is in force, and the parameters for the worker."""
         actions = [action for each in group.rules if (action := self.spec.action_of(each)) is not None]
-        if self.mode is not None:
-            return self.mode, DENY if actions else b""
+        if self.rollout is not None:
+            return self.rollout, DENY if actions else b""
         if not actions or any(each.has_overrides for each in actions):
-            return "Enforce", b""
+            return _ENFORCED, b""
         enforce = {each.is_chosen("", {}) for each in actions}
         if enforce == {True}:
-            return "Enforce", DENY
+            return _ENFORCED, DENY
         if enforce == {False}:
-            return ("Enforce", _WARN) if self.spec.emit_warning else ("Audit", DENY)
-        return "Enforce", b""
+            return (_ENFORCED, _WARN) if self.spec.emit_warning else (PolicyRollout(Rollout("Audit")), DENY)
+        return _ENFORCED, b""
 
     def _kinds(self, group: _Group) -> Kinds:
         """Yield the kinds that the rules of *group* are for, with operations: also those of workloads.

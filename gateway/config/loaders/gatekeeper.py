@@ -217,7 +217,7 @@ def _entry(read: ReadConstraint, template: Template, parameters: object, exclude
         spec["parameters"] = parameters
     content = {"metadata": {"name": read.id}, "spec": spec}
     # An annotation asks for its mode whatever the constraint does by itself.
-    actions = read.actions if read.mode is None else read.actions | _DENY
+    actions = read.actions if read.rollout is None else read.actions | _DENY
     constraint = Constraint(read.kind, read.id, read.match, actions, content)
     kinds = () if read.match is None else read.match.kinds
     rules = rules_for(kinds, template.operations)
@@ -227,7 +227,7 @@ def _entry(read: ReadConstraint, template: Template, parameters: object, exclude
     digest = sha256(_json(excluded.patterns)).hexdigest().encode()
     document = b"\n".join((template.source, _json(content), digest))
     policy = ValidatingPolicy(read.id, match, None, template.conditions, document, template.rules)
-    return ConstraintInForce(policy, constraint, excluded).webhook(read.mode)
+    return ConstraintInForce(policy, constraint, excluded).webhook(read.rollout)
 
 
 def _json(content: object) -> bytes:

@@ -12,13 +12,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from gateway.base.text import did_you_mean, one_of, shown
-from gateway.config.kinds.metadata import annotated, read_metadata, read_selector
+from gateway.config.kinds.metadata import read_metadata, read_selector
 from gateway.config.kinds.names import LABEL_LENGTH, dns_1123_subdomain
-from gateway.config.kinds.policy_binding import MODE
+from gateway.config.kinds.policy_rollout import read_policy_rollout, require_denial
 from gateway.config.loaders.gatekeeper_template import warn_of_unknown
 from gateway.config.loaders.part import MadeEntries, Part
 from gateway.config.yaml.fields import Fields, child
-from gateway.pure.core.webhook import Mode
 from gateway.pure.gatekeeper.constraint import Action
 from gateway.pure.gatekeeper.matching import ANY, Kinds, Match, Wildcards
 from gateway.pure.gatekeeper.schema import SchemaError
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gateway.config.yaml.documents import Document
+    from gateway.pure.core.webhook import PolicyRollout
     from gateway.pure.gatekeeper.schema import Schema, Work
 
 VERSIONS: Final = ("v1beta1", "v1alpha1")
@@ -37,7 +37,6 @@ _POINTS: Final = (_WEBHOOK, "audit.gatekeeper.sh", "gator.gatekeeper.sh", "vap.k
 _SCOPES: Final = (ANY, "Cluster", "Namespaced")
 _SOURCES: Final[tuple[Literal["All", "Original", "Generated"], ...]] = ("All", "Original", "Generated")
 _PROCESSES: Final = ("audit", "webhook", "mutation-webhook", "sync", ANY)
-_MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 _PATTERN: Final = re.compile(r"\*?[-:a-z0-9]*\*?")
 
 
@@ -48,8 +47,8 @@ class ReadConstraint(Part):
     document: Document
     kind: str
     id: str
-    mode: Mode | None
-    """That of its annotation."""
+    rollout: PolicyRollout | None
+    """That of its annotations."""
     match: Match | None
     actions: frozenset[Action]
     """Those for requests. Empty if nothing happens."""
@@ -95,16 +94,19 @@ class ReadConstraint(Part):
 def read_constraint(document: Document, fields: Fields, kind: str) -> ReadConstraint:
     """Return the constraint of *kind* behind *fields*; apiVersion and kind are read already."""
     metadata = read_metadata(fields, _constraint_name)
-    mode = annotated(fields, metadata, MODE, _MODES)
+    rollout = read_policy_rollout(fields, metadata)
     fields.accept("status")
     spec = fields.group("spec")
     fields.finish()
     source = spec.mapping("match")
     match = None if source is None else _read_match(source)
     actions = _read_actions(spec)
+    if "deny" not in actions:
+        found = f"found {one_of(sorted(actions)) if actions else 'no action for requests'}, expected deny"
+        require_denial(rollout, spec, "enforcementAction", found)
     spec.accept("parameters")
     _warn_of_unknown(spec, ("match", "enforcementAction", "scopedEnforcementActions", "parameters"))
-    return ReadConstraint(document, kind, metadata.name, mode, match, actions, spec)
+    return ReadConstraint(document, kind, metadata.name, rollout, match, actions, spec)
 
 
 def _constraint_name(text: str) -> str | None:

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from gateway.base.text import one_of, shown
 from gateway.config.kinds.metadata import read_metadata
 from gateway.config.kinds.names import dns_1123_subdomain
-from gateway.config.kinds.policy_binding import MODE
+from gateway.config.kinds.policy_rollout import MODE, ROLLOUT, path_of
 from gateway.config.loaders.cluster_worker import DENY
 from gateway.config.loaders.part import MadeEntries, Part
 from gateway.config.yaml.fields import child
 from gateway.pure.core.labels import EVERYTHING
-from gateway.pure.core.webhook import Rollout, Webhook, WorkerRef
+from gateway.pure.core.webhook import PolicyRollout, Rollout, Webhook, WorkerRef
 from gateway.pure.gatekeeper.matching import Kinds
 from gateway.pure.gatekeeper.registration import OPERATIONS, rules_for
 
@@ -126,9 +126,10 @@ def read_for_worker(document: Document, fields: Fields, group: str, kind: str) -
         fields.problem("apiVersion", f"found {shown(f'{group}/{version}')}, expected {expected}")
         return None
     metadata = read_metadata(fields, dns_1123_subdomain)
-    if MODE in metadata.annotations:
-        path = child(child(fields.at("metadata"), "annotations"), MODE)
-        fields.problems.warn(path, f"has no effect: only constraints have a mode, found {shown(kind)}")
+    for key in (MODE, ROLLOUT):
+        if key in metadata.annotations:
+            message = f"has no effect: only constraints have a mode, found {shown(kind)}"
+            fields.problems.warn(path_of(fields, key), message)
     fields.accept("status")
     spec = fields.required_group("spec")
     fields.finish()
@@ -160,22 +161,23 @@ def constraint_entry(
 
     With *expansions* it is also for the kinds of which they generate what the constraint matches.
     """
-    mode, parameters = read.mode, DENY
+    rollout, parameters = read.rollout, DENY
     kinds = () if read.match is None else read.match.kinds
-    if mode is None:
+    if rollout is None:
         # What is generated may be denied all the same.
         is_replaced = is_generated(kinds, (each for each in expansions if each.has_action))
         is_audit = read.actions == {"dryrun"} and not is_replaced
-        mode, parameters = ("Audit", DENY) if is_audit else ("Enforce", b"")
+        rollout = PolicyRollout(Rollout("Audit" if is_audit else "Enforce"))
+        parameters = DENY if is_audit else b""
     kinds = with_generators(kinds, expansions)
-    return _entry(
+    entry = _entry(
         engine,
         "validate",
         read.id,
         WorkerRef(engine.pool, f"{read.kind}/{read.id}", parameters, kind=read.kind, has_own_words=True),
         rules_for(kinds, operations),
-        None if mode == "Enforce" else Rollout(mode),
     )
+    return rollout.applied_to(entry)
 
 
 def mutation_entry(mutators: Iterable[ForWorker], engine: EngineEntry) -> Webhook:
@@ -193,7 +195,6 @@ def _entry(
     name: str,
     client: WorkerRef,
     rules: tuple[Rule, ...],
-    rollout: Rollout | None = None,
 ) -> Webhook:
     return Webhook(
         phase=phase,
@@ -206,7 +207,7 @@ def _entry(
         failure_policy=engine.failure_policy or _FAILURE_POLICY,
         match_policy="Exact",
         timeout_s=engine.timeout_seconds or _TIMEOUT_S,
-        rollout=rollout,
+        document=f"{client.kind}/{name}",
     )
 
 

@@ -9,18 +9,24 @@ internal/controller/policy_subreconciler_webhook.go.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, get_args
+from typing import TYPE_CHECKING, Final
 
 from gateway.base.text import one_of, shown
 from gateway.config.kinds.matching import compiled_conditions
-from gateway.config.kinds.metadata import annotated, read_metadata
+from gateway.config.kinds.metadata import read_metadata
 from gateway.config.kinds.names import dns_1123_subdomain
-from gateway.config.kinds.policy_binding import MODE
+from gateway.config.kinds.policy_rollout import (
+    ROLLOUT,
+    path_of,
+    read_policy_rollout,
+    require_denial,
+    uses_shadow,
+)
 from gateway.config.loaders.cluster_worker import DENY, selector_of
 from gateway.config.loaders.kubewarden_spec import ClusterSpec, Spec
 from gateway.config.loaders.part import Loader, MadeEntries, Part
 from gateway.config.yaml.fields import child
-from gateway.pure.core.webhook import Mode, Rollout, Webhook, WorkerRef
+from gateway.pure.core.webhook import PolicyRollout, Rollout, Webhook, WorkerRef
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -42,7 +48,6 @@ _NO_ENGINE: Final = (
     "a worker evaluates its module: name its pool in policies.engines.kubewarden of the GatewayConfiguration"
 )
 _TIMEOUT_S: Final = 10
-_MODES: tuple[Mode, ...] = get_args(Mode)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,8 +59,8 @@ class ReadPolicy(Part):
     id: str
     namespace: str
     """Empty for a ClusterAdmissionPolicy."""
-    mode: Mode | None
-    """That of the annotation. None without it."""
+    rollout: PolicyRollout | None
+    """That of the annotations. None without them."""
     spec: Spec
     conditions: CompiledConditions | None
     made: MadeEntries = field(default_factory=MadeEntries)
@@ -71,11 +76,13 @@ class ReadPolicy(Part):
 
     def entry(self, engine: EngineEntry) -> Webhook:
         """Return the entry that calls the worker of *engine*."""
-        spec, mode, parameters = self.spec, self.mode, DENY
-        if mode is None:
-            mode, parameters = ("Audit", DENY) if spec.mode == "monitor" else ("Enforce", b"")
+        spec, rollout, parameters = self.spec, self.rollout, DENY
+        if rollout is None:
+            is_audit = spec.mode == "monitor"
+            rollout = PolicyRollout(Rollout("Audit" if is_audit else "Enforce"))
+            parameters = DENY if is_audit else b""
         of_labels = spec.namespace_selector if isinstance(spec, ClusterSpec) else selector_of(self.namespace)
-        return Webhook(
+        entry = Webhook(
             phase="mutate" if spec.mutating else "validate",
             configuration=self.id,
             name=self.id,
@@ -88,9 +95,10 @@ class ReadPolicy(Part):
             side_effects=spec.side_effects,
             timeout_s=engine.timeout_seconds or spec.timeout_seconds or _TIMEOUT_S,
             match_conditions=self.conditions,
-            rollout=None if mode == "Enforce" else Rollout(mode),
             namespace=self.namespace,
+            document=f"{self.kind}/{self.id}",
         )
+        return rollout.applied_to(entry)
 
 
 class KubewardenDocuments(Loader[ReadPolicy]):
@@ -141,11 +149,17 @@ def _read_policy(document: Document, fields: Fields, kind: str) -> ReadPolicy:
     elif namespace and not is_namespaced:
         fields.problems.warn(path, "has no effect: the kind is cluster-scoped, and API servers remove it")
         namespace = ""
-    mode = annotated(fields, metadata, MODE, _MODES)
+    rollout = read_policy_rollout(fields, metadata)
     fields.accept("status")
     of_kind: type[Spec] = Spec if is_namespaced else ClusterSpec
     source = fields.required_group("spec")
     fields.finish()
     spec = of_kind.read(source)
+    if spec.mode == "monitor":
+        require_denial(rollout, source, "mode", "found monitor, expected protect")
+    if rollout is not None and rollout.needs_denial and uses_shadow(rollout) and spec.side_effects != "None":
+        message = f"found Shadow, which requires sideEffects: None; found {spec.side_effects}"
+        fields.problems.add(path_of(fields, ROLLOUT), message)
     name = f"{namespace}/{metadata.name}" if namespace else metadata.name
-    return ReadPolicy(document, kind, name, namespace, mode, spec, compiled_conditions(spec.match_conditions))
+    conditions = compiled_conditions(spec.match_conditions)
+    return ReadPolicy(document, kind, name, namespace, rollout, spec, conditions)

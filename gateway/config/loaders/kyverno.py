@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gateway.base.text import one_of, shown
+from gateway.config.kinds.policy_rollout import require_deny
 from gateway.config.kinds.policy_settings import check_reads
 from gateway.config.kinds.policy_spec import spec_json
 from gateway.config.loaders.kyverno_exception import KIND as EXCEPTION
@@ -149,6 +150,8 @@ def _read_policy(document: Document, fields: Fields, kind: str, of_kind: _Kind) 
     """Return the policy of *kind* behind *fields*; apiVersion and kind are read already."""
     head, source = read_head(fields, kind)
     spec = of_kind.spec.read(source)
+    if isinstance(spec, ValidatingSpec):
+        require_deny(head.rollout, source, spec.validation_actions)
     found = spec.entry(head, spec_json(source.content))
     variants = () if document.problems.found else _variants(document, source, head, of_kind)
     return _ReadPolicy(document, kind, head.id, head.name, spec, (found, *variants))

@@ -120,6 +120,6 @@ class MutatingSpec(KyvernoSpec):
                 others,
                 head.namespace,
                 allows_atomic=allows_atomic,
-            ).webhook(head.mode)
+            ).webhook(head.rollout)
 
         return webhook

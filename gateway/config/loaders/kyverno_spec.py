@@ -8,7 +8,7 @@ Source: github.com/kyverno/api policies.kyverno.io v1alpha1 (v1beta1 and v1 are 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, NamedTuple, get_args
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gateway.base.text import shown
 from gateway.config.kinds.declare import (
@@ -25,16 +25,15 @@ from gateway.config.kinds.declare import (
     required,
 )
 from gateway.config.kinds.matching import FAILURE_POLICIES, CelText, PlacedEntry, report_twice
-from gateway.config.kinds.metadata import annotated, read_metadata
+from gateway.config.kinds.metadata import read_metadata
 from gateway.config.kinds.names import dns_1123_subdomain
-from gateway.config.kinds.policy_binding import MODE
 from gateway.config.kinds.policy_matching import ConstraintsEntry
+from gateway.config.kinds.policy_rollout import read_policy_rollout
 from gateway.config.kinds.policy_spec import ALWAYS_TRUE, MAX_EXPRESSION_CHARS, VariableEntry
 from gateway.config.yaml.fields import child
 from gateway.pure.admission_policies.validating import AuditAnnotation
 from gateway.pure.cel.compile import Condition
 from gateway.pure.cel.types import BOOL, NULL, STRING
-from gateway.pure.core.webhook import Mode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     from gateway.config.kinds.metadata import Metadata
     from gateway.config.kinds.policy_spec import Expressions
     from gateway.config.yaml.fields import Fields
-    from gateway.pure.core.webhook import FailurePolicy, Webhook
+    from gateway.pure.core.webhook import FailurePolicy, PolicyRollout, Webhook
     from gateway.pure.kyverno.in_force import OtherDocuments
 
     Entry = Callable[[OtherDocuments], Webhook]
@@ -53,7 +52,6 @@ MAX_ENTRIES: Final = 1_000
 """Of each list of expressions, which Kyverno does not bound: the time to compile them grows faster."""
 NAMESPACED: Final = "Namespaced"
 """The beginning of the kinds of policies of one namespace."""
-MODES: tuple[Mode, ...] = get_args(Mode)
 
 
 def _evaluation_mode(text: str) -> str | None:
@@ -188,8 +186,8 @@ class PolicyHead(NamedTuple):
     name: str
     namespace: str
     """Empty unless the policy is of one namespace."""
-    mode: Mode | None
-    """That of the gateway's annotation. None without it."""
+    rollout: PolicyRollout | None
+    """That of the gateway's annotations. None without them."""
     is_on_templates: bool = False
     """Whether it is about the Pod templates in objects, see ``gateway.pure.kyverno.extraction``."""
 
@@ -205,11 +203,11 @@ def read_head(fields: Fields, kind: str) -> tuple[PolicyHead, Fields]:
         # Source: k8s.io/apiserver pkg/registry/rest/meta.go (EnsureObjectNamespaceMatchesRequestNamespace).
         fields.problems.warn(path, f"has no effect: a {kind} is cluster-scoped, and API servers remove it")
         metadata = replace(metadata, namespace="")
-    mode = annotated(fields, metadata, MODE, MODES)
+    rollout = read_policy_rollout(fields, metadata)
     fields.accept("status")
     spec = fields.required_group("spec")
     fields.finish()
-    return PolicyHead(kind, id_of(metadata), metadata.name, metadata.namespace, mode), spec
+    return PolicyHead(kind, id_of(metadata), metadata.name, metadata.namespace, rollout), spec
 
 
 def compiled_conditions(

@@ -79,6 +79,6 @@ class ValidatingSpec(KyvernoSpec):
 
         def webhook(others: OtherDocuments) -> Webhook:
             of_class = PodTemplatesPolicy if head.is_on_templates else KyvernoValidatingPolicy
-            return of_class(head.kind, policy, actions, others, head.namespace).webhook(head.mode)
+            return of_class(head.kind, policy, actions, others, head.namespace).webhook(head.rollout)
 
         return webhook

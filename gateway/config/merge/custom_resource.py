@@ -172,7 +172,8 @@ def read_resource(resource: CustomResource) -> ReadResource:
         metadata["namespace"] = resource.namespace
     if annotations := _metadata(resource.document).get("annotations"):
         metadata["annotations"] = annotations
-    fields = Fields({**resource.document, "metadata": metadata}, "", problems)
+    # The items of a list may have no kind.
+    fields = Fields({**resource.document, "kind": resource.kind, "metadata": metadata}, "", problems)
     fields.accept("apiVersion", "kind", "status")
     content: Content = None if resource.group else WorkerPool(resource.name)
     reads: frozenset[Read] = frozenset()

@@ -20,9 +20,10 @@ import orjson
 from gateway.base.text import shown
 from gateway.config.kinds.gateway_configuration import has_go_types
 from gateway.config.kinds.namespace import KUBE_SYSTEM, NAME_LABEL
+from gateway.config.kinds.policy_rollout import ROLLOUT
 from gateway.config.kinds.policy_settings import NO_OWNER, TEMPLATES
 from gateway.config.merge.mutating_order import MutatingOrder, OrderedPolicy, functions_of, rules_of
-from gateway.config.yaml.documents import ADMISSION_GROUP, MUTATING_POLICY, POLICY, plural_of
+from gateway.config.yaml.documents import ADMISSION_GROUP, MUTATING_POLICY, POLICY, POLICY_KINDS, plural_of
 from gateway.pure.admission_policies.effects import has_map_in_list
 from gateway.pure.admission_policies.in_force import PolicyInForce
 from gateway.pure.admission_policies.model import MutatingPolicy
@@ -106,7 +107,7 @@ def placements(
 def policies_by_key(config: Config) -> dict[tuple[str, str], list[InForce]]:
     """Return the policies of *config* that have a binding, without the gateway's own, by kind and name.
 
-    A MutatingAdmissionPolicy has an entry for each mode of a binding.
+    A policy has an entry for each binding with a rollout, and a MutatingAdmissionPolicy one for each mode.
     """
     by_key: dict[tuple[str, str], list[InForce]] = {}
     for webhook in config.webhooks:
@@ -148,6 +149,7 @@ class _Judge:
         reasons = chain(
             self._of_cluster(kind),
             _of_templates(entries[0].policy.templates),
+            _of_rollouts(kind, entries),
             self._of_expressions(entries[0]),
             _of_reads(entries[0]),
             _of_parameters(entries),
@@ -354,6 +356,15 @@ def _of_templates(mode: TemplateMode | None) -> Iterator[str]:
             f"the annotation {TEMPLATES} is {mode}, and the API server evaluates policies on no templates; "
             "remove it"
         )
+
+
+def _of_rollouts(kind: str, entries: list[InForce]) -> Iterator[str]:
+    for binding in (each for bound in entries for each in bound.bindings):
+        if binding.rollout is not None and not binding.rollout.is_enforced:
+            yield (
+                f"the annotation {ROLLOUT} of {POLICY_KINDS[kind]} {shown(binding.name)} says where it "
+                "is enforced, which the API server does not know; remove it when that is everywhere"
+            )
 
 
 def _of_reads(bound: InForce) -> Iterator[str]:

@@ -63,18 +63,18 @@ def bind(
     Behind them are its entries for the Pods of workloads, of the validating phase. *params* are the
     parameters in files. With a *refusal* the failurePolicy of the policy decides.
     """
-    from gateway.pure.admission_policies.mutating import as_webhooks
+    from gateway.pure.admission_policies.mutating import as_webhooks as as_mutating
     from gateway.pure.admission_policies.params import NO_PARAMS
-    from gateway.pure.admission_policies.policy import as_webhook
+    from gateway.pure.admission_policies.policy import as_webhooks as as_validating
     from gateway.pure.admission_policies.templates import as_webhooks_on_templates
 
     params = params or NO_PARAMS
     on_templates = as_webhooks_on_templates(policy, bindings, params, refusal)
     if isinstance(policy, MutatingPolicy):
         mutating = [each for each in bindings if isinstance(each, MutatingBinding)]
-        return (*as_webhooks(policy, mutating, params, refusal), *on_templates)
+        return (*as_mutating(policy, mutating, params, refusal), *on_templates)
     validating = [each for each in bindings if isinstance(each, ValidatingBinding)]
-    return (as_webhook(policy, validating, params, refusal), *on_templates)
+    return (*as_validating(policy, validating, params, refusal), *on_templates)
 
 
 @dataclass(slots=True)

@@ -130,7 +130,7 @@ def rollout(at: float, webhook: Webhook, action: str, stage: int, user: str, mes
         "time": rfc3339(at, 3),
         "log": "decision",
         "user": _cut(user),
-        "configuration": webhook.configuration,
+        "configuration": webhook.plan_id.configuration,
         "webhook": webhook.name,
         "outcome": "Rollout",
         "action": action,

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from gateway.pure.core.namespace import Namespace
     from gateway.pure.core.policy import Params, PolicyInput
     from gateway.pure.core.review import AdmissionRequest
-    from gateway.pure.core.webhook import Phase, Reads, ReinvocationPolicy, Rollout
+    from gateway.pure.core.webhook import Phase, Reads, ReinvocationPolicy
 
     Json = dict[str, Any]
 
@@ -122,7 +122,6 @@ class PolicyInForce(Generic[P, B]):
         phase: Phase,
         *,
         reinvocation_policy: ReinvocationPolicy = "Never",
-        rollout: Rollout | None = None,
         merged_versions: frozenset[tuple[str, str]] = frozenset(),
         checks_authors: bool = False,
     ) -> Webhook:
@@ -149,9 +148,15 @@ class PolicyInForce(Generic[P, B]):
             failure_policy=policy.rules.failure_policy,
             match_policy=match.match_policy,
             reinvocation_policy=reinvocation_policy,
-            rollout=rollout,
             namespace=self.namespace,
+            document=self._document,
         )
+
+    @property
+    def _document(self) -> str:
+        """``KIND/NAME`` of the only binding, or else of the policy."""
+        (name, *others) = (each.name for each in self.bindings)
+        return f"{self.kind}/{self.policy.name}" if others or not name else f"{self.kind}Binding/{name}"
 
     @property
     def reads(self) -> Reads:

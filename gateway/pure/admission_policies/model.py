@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gateway.pure.cel.paths import Paths
     from gateway.pure.core.labels import Selector
     from gateway.pure.core.policy import ParamKind
-    from gateway.pure.core.webhook import MatchPolicy, Mode, Rule
+    from gateway.pure.core.webhook import MatchPolicy, Mode, PolicyRollout, Rule
 
 ValidationAction = Literal["Deny", "Warn", "Audit"]
 NotFoundAction = Literal["Allow", "Deny"]
@@ -148,6 +148,8 @@ class _Binding:
     param_ref: ParamRef | None
     document: bytes
     """JSON of its spec, with sorted keys."""
+    rollout: PolicyRollout | None = field(default=None, kw_only=True)
+    """How far it is in force. None: everywhere, in its mode if it has one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -20,12 +20,12 @@ from gateway.pure.cel.values import quoted
 from gateway.pure.core.conditions import NOT_MATCHED, PolicyResult
 from gateway.pure.core.namespace import Namespace
 from gateway.pure.core.verdict import ALLOWED, Allowed, Cause, Denied, Failed, FailureReason
-from gateway.pure.core.webhook import Mode, Rollout
+from gateway.pure.core.webhook import Mode, PolicyRollout, Rollout
 from gateway.pure.openapi.documents import built_in_schemas
 from gateway.pure.openapi.go_types import in_conditions_of_mutations
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from gateway.pure.admission_policies.evaluation import Allowance
     from gateway.pure.admission_policies.params import FixedParams
@@ -51,21 +51,30 @@ def as_webhooks(
 ) -> Iterator[Webhook]:
     """Yield *policy* with its *bindings* as entries of the mutating phase: one for each mode of a binding.
 
+    Behind them is one for each binding that has a rollout, by name.
     For *params* and *refusal* see :class:`PolicyInForce`.
     """
     # Read now, so that no review waits for it.
     built_in_schemas()
-    for mode in _MODES:
-        of_mode = [each for each in bindings if each.mode == mode]
-        if not of_mode:
-            continue
-        bound = MutatingPolicyInForce(policy, of_mode, params, refusal)
-        yield bound.as_entry(
-            "mutate",
-            reinvocation_policy=policy.rules.reinvocation_policy,
-            rollout=None if mode == "Enforce" else Rollout(mode),
-            merged_versions=merged_versions(policy),
+    for bound, rollout in by_rollout(bindings):
+        yield rollout.applied_to(
+            MutatingPolicyInForce(policy, bound, params, refusal).as_entry(
+                "mutate",
+                reinvocation_policy=policy.rules.reinvocation_policy,
+                merged_versions=merged_versions(policy),
+            )
         )
+
+
+def by_rollout(bindings: Iterable[MutatingBinding]) -> Iterator[tuple[list[MutatingBinding], PolicyRollout]]:
+    """Yield *bindings* that are in force together: those of each mode, then each that has a rollout."""
+    left = list(bindings)
+    for mode in _MODES:
+        if of_mode := [each for each in left if each.mode == mode and each.rollout is None]:
+            yield of_mode, PolicyRollout(Rollout(mode))
+    for each in sorted(left, key=lambda one: one.name):
+        if each.rollout is not None:
+            yield [each], each.rollout
 
 
 def merged_versions(policy: MutatingPolicy) -> frozenset[tuple[str, str]]:

@@ -19,7 +19,7 @@ from gateway.pure.core.conditions import NOT_MATCHED, PolicyResult
 from gateway.pure.core.verdict import ALLOWED, Allowed, Cause, Denied, Failed, FailureReason
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from gateway.pure.admission_policies.evaluation import Allowance
     from gateway.pure.admission_policies.params import FixedParams
@@ -55,6 +55,21 @@ def as_webhook(
     """
     bound = ValidatingPolicyInForce(policy, bindings, params, refusal)
     return bound.as_entry("validate", checks_authors=checks_authors)
+
+
+def as_webhooks(
+    policy: ValidatingPolicy, bindings: Sequence[ValidatingBinding], params: FixedParams, refusal: str
+) -> Iterator[Webhook]:
+    """Yield *policy* as entries of the validating phase.
+
+    They are one with the *bindings* that have no rollout, and one for each that has one, by name. For
+    *params* and *refusal* see :func:`as_webhook`.
+    """
+    if enforced := [each for each in bindings if each.rollout is None]:
+        yield as_webhook(policy, enforced, params, refusal)
+    for each in sorted(bindings, key=lambda one: one.name):
+        if each.rollout is not None:
+            yield each.rollout.applied_to(as_webhook(policy, [each], params, refusal))
 
 
 class ValidatingPolicyInForce(PolicyInForce[ValidatingPolicy, ValidatingBinding]):

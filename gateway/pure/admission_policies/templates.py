@@ -33,7 +33,7 @@ from gateway.pure.core.matching import object_matches
 from gateway.pure.core.policy import PolicyInput, Workload
 from gateway.pure.core.review import V1, checked, labels_of, metadata_of
 from gateway.pure.core.verdict import Details
-from gateway.pure.core.webhook import PolicyRef, Rollout, Rule
+from gateway.pure.core.webhook import PolicyRef, PolicyRollout, Rollout, Rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -106,17 +106,22 @@ def as_webhooks_on_templates(
     """Yield *policy* with its *bindings*, which are of its kind, as entries for the Pods of workloads.
 
     They are of the validating phase: no policy changes a template. None, unless its annotation asks for them
-    and it can have an effect. For *params* and *refusal* see ``PolicyInForce``.
+    and it can have an effect. One that refuses workloads is as far in force as the binding; others do not
+    follow its plan, and have the mode of its first stage. For *params* and *refusal* see ``PolicyInForce``.
     """
     mode = policy.templates
     if mode is None or why_without_effect(policy):
         return
     by_mode: dict[Mode, list[Any]] = {}
+    groups: list[tuple[PolicyRollout, list[Any]]] = []
     for binding in bindings:
-        by_mode.setdefault(binding.mode if isinstance(binding, MutatingBinding) else "Enforce", []).append(
-            binding
-        )
-    for of_binding, bound in by_mode.items():
+        if binding.rollout is not None:
+            groups.append((binding.rollout, [binding]))
+        else:
+            of_mode: Mode = binding.mode if isinstance(binding, MutatingBinding) else "Enforce"
+            by_mode.setdefault(of_mode, []).append(binding)
+    groups += ((PolicyRollout(Rollout(each)), found) for each, found in by_mode.items())
+    for rollout, bound in groups:
         in_force: PolicyInForce[Any, Any]
         if isinstance(policy, MutatingPolicy):
             in_force = MutatingPolicyInForce(policy, bound, params, refusal)
@@ -125,14 +130,19 @@ def as_webhooks_on_templates(
             rules = replace(policy.rules, audit_annotations=())
             rules.build()
             in_force = ValidatingPolicyInForce(replace(policy, rules=rules), bound, params, refusal)
+        # A plan is of one phase: what it promotes in the mutating phase says nothing about another one.
+        is_of_phase = rollout.plan is None or not isinstance(policy, MutatingPolicy)
         of_template: Mode = "Warn" if mode == "Warn" else "Enforce"
-        weaker = max((of_binding, of_template), key=_WEAKNESS.index)
-        yield _entry(TemplatePolicy(in_force, mode), weaker)
+        weaker = max((rollout.rollout.mode, of_template), key=_WEAKNESS.index)
+        follows = mode == "Deny" and is_of_phase
+        chosen = rollout if follows else PolicyRollout(Rollout(weaker))
+        entry = _entry(TemplatePolicy(in_force, mode), chosen)
+        yield entry if follows else replace(entry, document="")
 
 
-def _entry(policy: TemplatePolicy, mode: Mode) -> Webhook:
+def _entry(policy: TemplatePolicy, rollout: PolicyRollout) -> Webhook:
     bound = policy.bound
-    entry = bound.as_entry("validate", rollout=None if mode == "Enforce" else Rollout(mode))
+    entry = rollout.applied_to(bound.as_entry("validate"))
     return replace(
         entry,
         client=PolicyRef(bound.kind, policy, bound.reads, bound.objects.unlisted, is_on_templates=True),
@@ -140,7 +150,7 @@ def _entry(policy: TemplatePolicy, mode: Mode) -> Webhook:
         object_selector=EVERYTHING,
         match_policy="Equivalent",
         # The registration of an entry that refuses nothing does not either.
-        failure_policy=entry.failure_policy if mode == "Enforce" else "Ignore",
+        failure_policy=entry.failure_policy if entry.may_reject else "Ignore",
     )
 
 

@@ -54,7 +54,7 @@ def modes_of(
         webhook = invocation.webhook
         rollout = webhook.rollout
         if stages:
-            rollout = stages.get(webhook.id, rollout)
+            rollout = stages.get(webhook.plan_id, rollout)
         if rollout is not None and rollout.mode != "Enforce":
             enforce = rollout.enforce
             if enforce is None or not _matches(enforce, webhook, request, namespace, time_s):

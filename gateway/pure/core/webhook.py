@@ -8,7 +8,7 @@ Source: k8s.io/api admissionregistration/v1 types.go.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, TypeAlias, cast
 
 if TYPE_CHECKING:
@@ -179,6 +179,34 @@ class RolloutPlan(Protocol):
         """What replicas with the same plan share."""
 
 
+@dataclass(frozen=True, slots=True)
+class PolicyRollout:
+    """How far a policy document is in force, by its annotation or its own action."""
+
+    rollout: Rollout
+    plan: RolloutPlan | None = None
+    document: str = ""
+    """``KIND/NAME`` or ``KIND/NAMESPACE/NAME`` of the document with the annotation. Empty without one."""
+    needs_denial: bool = False
+    """Whether the document's own action has to be to deny: it softens that, and is not in its place."""
+
+    @property
+    def is_enforced(self) -> bool:
+        """Whether it is enforced everywhere, now and later."""
+        return self.plan is None and self.rollout.mode == "Enforce"
+
+    def applied_to(self, entry: Webhook) -> Webhook:
+        """Return *entry*, one that the document makes, so far in force.
+
+        Enforced without an annotation that says so, it is like a webhook without a rollout: the stage of a
+        plan that was removed holds.
+        """
+        if self.is_enforced and not self.document:
+            return entry
+        document = self.document or entry.document
+        return replace(entry, rollout=self.rollout, plan=self.plan, document=document)
+
+
 class CacheKey(Protocol):
     """The part of a request that a verdict depends on."""
 
@@ -269,11 +297,22 @@ class Webhook:
     """Names of mutating webhooks that are called before it, see ``gateway.pure.core.call_order``."""
     namespace: str = field(default="", repr=False)
     """Of a policy of one namespace: it is for the requests in that one only."""
+    document: str = field(default="", repr=False)
+    """``KIND/NAME`` of the policy or binding that has its ``rollout``, or could. Empty for webhooks."""
 
     @property
     def id(self) -> WebhookId:
         """What is the same in all configurations that have it."""
         return WebhookId(self.phase, self.configuration, self.name)
+
+    @property
+    def plan_id(self) -> WebhookId:
+        """What the state of its plan is of.
+
+        All entries of a phase and a name that a document makes have one plan. Policies of other kinds, and
+        other bindings of a policy, may make entries of that name, too.
+        """
+        return WebhookId(self.phase, self.document or self.configuration, self.name)
 
     @property
     def allows_dry_run(self) -> bool:

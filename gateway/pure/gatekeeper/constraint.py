@@ -26,7 +26,7 @@ from gateway.pure.conditions.match_conditions import aggregated
 from gateway.pure.core.conditions import NOT_MATCHED, Excluded, PolicyResult
 from gateway.pure.core.namespace import Namespace
 from gateway.pure.core.verdict import ALLOWED, Allowed, Denied, Failed, FailureReason
-from gateway.pure.core.webhook import Rollout
+from gateway.pure.core.webhook import PolicyRollout, Rollout
 from gateway.pure.gatekeeper.matching import Included, MatchError, is_for_namespace
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from gateway.pure.admission_policies.validating import Values
     from gateway.pure.core.conditions import PolicyAnswer
     from gateway.pure.core.policy import PolicyInput
-    from gateway.pure.core.webhook import Mode, Webhook
+    from gateway.pure.core.webhook import Webhook
     from gateway.pure.gatekeeper.matching import Match, Wildcards
 
     Json = dict[str, Any]
@@ -78,11 +78,10 @@ class ConstraintInForce(PolicyInForce[ValidatingPolicy, ValidatingBinding]):
         self._can_allow_fast = not policy.conditions and policy.rules.can_be_all_true
         """Whether ``all_true`` decides the usual case: nothing but validations counts."""
 
-    def webhook(self, mode: Mode | None = None) -> Webhook:
-        """Return the constraint as an entry of the validating phase, in *mode* or in that of its actions."""
-        if mode is None:
-            mode = "Audit" if self.constraint.actions == {"dryrun"} else "Enforce"
-        return self.as_entry("validate", rollout=None if mode == "Enforce" else Rollout(mode))
+    def webhook(self, chosen: PolicyRollout | None = None) -> Webhook:
+        """Return the constraint as a validating entry, as far in force as *chosen* or as its actions say."""
+        own = PolicyRollout(Rollout("Audit" if self.constraint.actions == {"dryrun"} else "Enforce"))
+        return (chosen or own).applied_to(self.as_entry("validate"))
 
     @property
     def has_namespace_selectors(self) -> bool:

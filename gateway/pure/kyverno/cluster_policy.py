@@ -23,7 +23,7 @@ from gateway.pure.cel import meter
 from gateway.pure.cel.errors import CostExceeded
 from gateway.pure.core.conditions import NOT_MATCHED, Excluded, PolicyResult
 from gateway.pure.core.verdict import ALLOWED, Allowed, Denied, Failed, FailureReason
-from gateway.pure.core.webhook import Rollout
+from gateway.pure.core.webhook import PolicyRollout, Rollout
 from gateway.pure.kyverno.cluster_autogen import rules_for
 from gateway.pure.kyverno.cluster_input import Shared, namespace_for_actions
 from gateway.pure.kyverno.cluster_rules import (
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from gateway.pure.core.conditions import AccessCheck, AccessDecision, PolicyAnswer
     from gateway.pure.core.policy import PolicyInput
     from gateway.pure.core.review import AdmissionRequest
-    from gateway.pure.core.webhook import Mode, Webhook
+    from gateway.pure.core.webhook import Webhook
     from gateway.pure.kyverno.cluster_autogen import RuleVariants
     from gateway.pure.kyverno.resource_match import MatchInput
 
@@ -105,11 +105,10 @@ class KyvernoClusterPolicy(PolicyInForce[ValidatingPolicy, ValidatingBinding]):
         """The name in messages, without a namespace."""
         return self.policy.name.rpartition("/")[2]
 
-    def webhook(self, mode: Mode | None = None) -> Webhook:
-        """Return the policy as an entry of the validating phase, in *mode* or in that of its actions."""
-        if mode is None:
-            mode = "Audit" if self.refuses_all else "Enforce"
-        return self.as_entry("validate", rollout=None if mode == "Enforce" else Rollout(mode))
+    def webhook(self, chosen: PolicyRollout | None = None) -> Webhook:
+        """Return the policy as a validating entry, as far in force as *chosen* or as its actions say."""
+        own = PolicyRollout(Rollout("Audit" if self.refuses_all else "Enforce"))
+        return (chosen or own).applied_to(self.as_entry("validate"))
 
     @property
     def expressions(self) -> Sequence[tuple[str, str]]:

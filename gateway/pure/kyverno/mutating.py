@@ -25,7 +25,6 @@ from gateway.pure.core.conditions import NOT_MATCHED, Excluded, PolicyResult
 from gateway.pure.core.labels import EVERYTHING
 from gateway.pure.core.matching import object_matches, selectable_labels
 from gateway.pure.core.verdict import ALLOWED, Allowed, Denied, Failed, FailureReason
-from gateway.pure.core.webhook import Rollout
 from gateway.pure.kyverno.evaluator import Evaluator, annotate, values_for
 from gateway.pure.kyverno.exceptions import allowed_by
 from gateway.pure.kyverno.in_force import CODE, NO_OTHERS, KyvernoPolicy
@@ -35,7 +34,7 @@ from gateway.pure.openapi.documents import built_in_schemas
 if TYPE_CHECKING:
     from gateway.pure.core.conditions import Decisions, PolicyAnswer
     from gateway.pure.core.policy import PolicyInput
-    from gateway.pure.core.webhook import Mode, Webhook
+    from gateway.pure.core.webhook import PolicyRollout, Webhook
     from gateway.pure.kyverno.in_force import OtherDocuments
 
     Json = dict[str, Any]
@@ -63,10 +62,10 @@ class KyvernoMutatingPolicy(KyvernoPolicy[MutatingPolicy, MutatingBinding]):
         # Read now, so that no review waits for it.
         built_in_schemas()
 
-    def webhook(self, mode: Mode | None = None) -> Webhook:
-        """Return the policy as an entry of the mutating phase, in *mode*."""
-        rollout = None if mode in (None, "Enforce") else Rollout(mode)
-        entry = self.as_entry("mutate", rollout=rollout, merged_versions=merged_versions(self.policy))
+    def webhook(self, chosen: PolicyRollout | None = None) -> Webhook:
+        """Return the policy as an entry of the mutating phase, as far in force as is *chosen*."""
+        entry = self.as_entry("mutate", merged_versions=merged_versions(self.policy))
+        entry = entry if chosen is None else chosen.applied_to(entry)
         # The entry would match the object at the beginning of the round.
         return replace(entry, object_selector=EVERYTHING)
 

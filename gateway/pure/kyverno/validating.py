@@ -17,7 +17,7 @@ from gateway.pure.admission_policies.model import ValidatingBinding, ValidatingP
 from gateway.pure.cel.errors import EvaluationError
 from gateway.pure.core.conditions import NOT_MATCHED, Excluded, PolicyResult
 from gateway.pure.core.verdict import ALLOWED, Allowed, Denied
-from gateway.pure.core.webhook import Rollout
+from gateway.pure.core.webhook import PolicyRollout, Rollout
 from gateway.pure.kyverno.evaluator import Evaluator, annotate, values_for
 from gateway.pure.kyverno.exceptions import allowed_by
 from gateway.pure.kyverno.in_force import CODE, NO_OTHERS, KyvernoPolicy
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gateway.pure.admission_policies.validating import Validation, Values
     from gateway.pure.core.conditions import PolicyAnswer
     from gateway.pure.core.policy import PolicyInput
-    from gateway.pure.core.webhook import Mode, Webhook
+    from gateway.pure.core.webhook import Webhook
     from gateway.pure.kyverno.in_force import OtherDocuments
 
 
@@ -55,16 +55,16 @@ class KyvernoValidatingPolicy(KyvernoPolicy[ValidatingPolicy, ValidatingBinding]
         self._can_allow_fast = is_plain and not self.has_narrow_rules and policy.rules.can_be_all_true
         """Whether ``all_true`` decides the usual case: nothing but validations counts."""
 
-    def webhook(self, mode: Mode | None = None) -> Webhook:
+    def webhook(self, chosen: PolicyRollout | None = None) -> Webhook:
         """Return the policy as an entry of the validating phase, in the mode of its actions.
 
-        With a *mode* it is in that one, and refuses requests whatever its actions.
+        If it is *chosen* how far it is in force, it refuses requests there whatever its actions.
         """
-        if mode is not None:
+        if chosen is not None:
             self.actions = ("Deny",)
         else:
-            mode = "Audit" if self.actions == ("Audit",) else "Enforce"
-        return self.as_entry("validate", rollout=None if mode == "Enforce" else Rollout(mode))
+            chosen = PolicyRollout(Rollout("Audit" if self.actions == ("Audit",) else "Enforce"))
+        return chosen.applied_to(self.as_entry("validate"))
 
     @property
     def can_allow_fast(self) -> bool:

@@ -111,7 +111,7 @@ def _problems(name: str, problems: Sequence[Problem]) -> Json:
 
 def _webhook(webhook: Webhook, state: ProcessState) -> Json:
     client = webhook.client
-    rollout = state.snapshot.stages.in_force.get(webhook.id, webhook.rollout)
+    rollout = state.snapshot.stages.in_force.get(webhook.plan_id, webhook.rollout)
     pool, policy, url = "", "", ""
     if isinstance(client, WorkerRef):
         pool, policy = client.pool, client.policy
@@ -126,7 +126,7 @@ def _webhook(webhook: Webhook, state: ProcessState) -> Json:
         "url": url,
         "mode": "Enforce" if rollout is None else rollout.mode,
         "rollout": None if rollout is None else _rollout(rollout),
-        "plan": None if (view := state.plans.get(webhook.id)) is None else rollouts.summary(view),
+        "plan": None if (view := state.plans.get(webhook.plan_id)) is None else rollouts.summary(view),
         "failurePolicy": webhook.failure_policy,
         "timeoutSeconds": webhook.timeout_s,
         "sideEffects": webhook.side_effects,

@@ -67,7 +67,7 @@ def merge(parts: Iterable[Sequence[Json]]) -> list[Json]:
 
 def _brief(process: ProcessState, view: PlanView) -> Json:
     one = view.plan
-    rollout = process.snapshot.stages.in_force.get(one.webhook.id, one.webhook.rollout)
+    rollout = process.snapshot.stages.in_force.get(one.webhook.plan_id, one.webhook.rollout)
     return {
         **summary(view),
         "webhook": one.webhook.name,

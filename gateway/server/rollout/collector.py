@@ -67,7 +67,7 @@ class Collector:
         for outcome in evaluation.outcomes:
             webhook = outcome.invocation.webhook
             if webhook.plan is not None:
-                seen.setdefault(webhook.id, []).append(outcome)
+                seen.setdefault(webhook.plan_id, []).append(outcome)
         for id_, outcomes in seen.items():
             self._count(answer, id_, outcomes)
         for exemption in evaluation.exemptions:
@@ -82,7 +82,7 @@ class Collector:
         """Count a call after the *answer*, of a webhook in the mode Shadow."""
         webhook = outcome.invocation.webhook
         if webhook.plan is not None and not answer.evaluation.request.dry_run:
-            self._count(answer, webhook.id, [outcome])
+            self._count(answer, webhook.plan_id, [outcome])
 
     def compared(self, answer: Answer, webhook: Webhook, kinds: Iterable[str]) -> None:
         """Count a comparison of the candidate of *webhook*, which has found differences of these *kinds*."""
@@ -92,7 +92,7 @@ class Collector:
             tally.compared(is_different=any(True for _ in kinds))
 
     def _tally(self, webhook: Webhook, answer: Answer) -> Tally | None:
-        window = self._windows.get(webhook.id)
+        window = self._windows.get(webhook.plan_id)
         return None if window is None or answer.started_at < window.began_at else window.tally
 
     def _count(self, answer: Answer, webhook: WebhookId, outcomes: list[Outcome]) -> None:

@@ -65,6 +65,13 @@ def webhook_of(stored: Stored) -> str:
     return printable(name, 253) if isinstance(name, str) else stored.name
 
 
+def document_of(stored: Stored) -> str:
+    """Return ``KIND/NAME`` of the policy document that has the plan of *stored*. Empty: a webhook has it."""
+    found = stored.document.get("configuration")
+    # Names of webhook configurations have no slash.
+    return printable(found, MAX_TEXT) if isinstance(found, str) and "/" in found else ""
+
+
 def gates_of(stored: Stored) -> list[str]:
     """Return what the gates of the stage said last, in words."""
     found = stored.document.get("gates")

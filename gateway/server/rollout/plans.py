@@ -148,7 +148,9 @@ class RolloutPlans:
 
     def views(self) -> dict[WebhookId, PlanView]:
         """Return what pages show of each plan, as it is now."""
-        return {one.webhook.id: PlanView(replace(one), self._waiting(one)) for one in self.plans.values()}
+        return {
+            one.webhook.plan_id: PlanView(replace(one), self._waiting(one)) for one in self.plans.values()
+        }
 
     def _waiting(self, one: LivePlan) -> Waiting:
         found = one.waiting(self._wall(), since_s=self._now() - one.seen_at)
@@ -160,7 +162,7 @@ class RolloutPlans:
         """Return what metrics show of each plan."""
         return [
             PlanNumbers(
-                one.webhook.id,
+                one.webhook.plan_id,
                 one.step + 1,
                 one.phase,
                 {value: sum(result.value == value for result in one.results) for value in VALUES},
@@ -264,10 +266,10 @@ class RolloutPlans:
                     del self.plans[one.name]
                     continue
             one.step = 0 if state is None else self._step(one, state)
-            rollouts[one.webhook.id] = rollout_of(one.webhook, one.plan.stages[one.step])
+            rollouts[one.webhook.plan_id] = rollout_of(one.webhook, one.plan.stages[one.step])
             is_counted = state is not None and state.generation == one.plan.digest and not one.is_removed
             if is_counted and state is not None and state.phase != "Complete":
-                windows[one.webhook.id] = state.evidence_window
+                windows[one.webhook.plan_id] = state.evidence_window
         self._stages.put(rollouts)
         self._collector.use(windows)
 
@@ -401,7 +403,7 @@ class RolloutPlans:
         """Write *found* in place of the state that was read, unless another process was faster."""
         gates = [f"{result.value}: {result}" for result in one.results]
         waiting = waits_for(one.plan, found, one.results, self._wall())
-        document = state_document(one.webhook.id, one.stages, found, gates, waiting.texts)
+        document = state_document(one.webhook.plan_id, one.stages, found, gates, waiting.texts)
         written_over = None if one.stored is None else one.stored.version
         if await store.replace(one.name, one.stored, document):
             if one.stored is not None and one.stored.version == written_over:
@@ -452,8 +454,8 @@ class RolloutPlans:
         return without | {
             one.name: (
                 _HOLDS if one.is_removed else one.plan.digest,
-                windows.get(one.webhook.id, ""),
-                self._collector.part(one.webhook.id) if one.webhook.id in windows else Part(),
+                windows.get(one.webhook.plan_id, ""),
+                self._collector.part(one.webhook.plan_id) if one.webhook.plan_id in windows else Part(),
             )
             for one in self.plans.values()
         }

@@ -98,5 +98,5 @@ class PlanStore(Protocol):
 
 def name_of(webhook: Webhook) -> str:
     """Return the name of the state of *webhook*: the same in all processes and after a restart."""
-    identity = f"{webhook.phase}/{webhook.configuration}/{webhook.name}"
+    identity = "/".join(webhook.plan_id)
     return hashlib.sha256(identity.encode(errors="replace")).hexdigest()[:16]

@@ -96,7 +96,7 @@ def _of_plans(config: Config) -> Iterator[Problem]:
             if stage.percent_of_namespaces and not enforced_in(webhook.name, stage, labels):
                 found = f"{stage.percent_of_namespaces} percent of {len(labels)} namespaces"
                 message = f"{found}, those in the configuration, are none of them"
-                where = f'{webhook.configuration}, webhook "{webhook.name}"'
+                where = webhook.document or f'{webhook.configuration}, webhook "{webhook.name}"'
                 yield Problem(where, f"rollout.plan.stages[{step}].percentOfNamespaces", message)
 
 

@@ -121,12 +121,14 @@ async def _read(store: FolderStore | ClusterStore) -> None:
 
 def _choose(store: FolderStore | ClusterStore, webhook: str | None) -> Stored:
     """Return the state of *webhook*; None: of the only plan. Raises GatewayError."""
-    from gateway.server.rollout.documents import webhook_of
+    from gateway.server.rollout.documents import document_of, webhook_of
 
     by_name: dict[str, list[Stored]] = {}
     for one in store.states.values():
         by_name.setdefault(webhook_of(one), []).append(one)
         by_name.setdefault(one.name, []).append(one)
+        if document := document_of(one):
+            by_name.setdefault(document, []).append(one)
     names = sorted({webhook_of(one) for one in store.states.values()})
     if webhook is None:
         if len(store.states) == 1:
@@ -134,7 +136,8 @@ def _choose(store: FolderStore | ClusterStore, webhook: str | None) -> Stored:
         raise GatewayError(f"found {len(store.states)} plans, expected the name of one: {', '.join(names)}")
     found = by_name.get(webhook, [])
     if len(found) != 1:
-        several = ", ".join(one.name for one in found)
+        keys = [(webhook_of(one), document_of(one), one.name) for one in found]
+        several = ", ".join(next(key for key in of if len(by_name.get(key, [])) == 1) for of in keys)
         why = f"is the name of several plans, use one of {several}" if found else "has no state of a plan"
         raise GatewayError(f"{shown(webhook)} {why}{'' if found else did_you_mean(webhook, names)}")
     return found[0]
@@ -158,7 +161,7 @@ def _user() -> str:
 
 
 def _as_text(found: list[Stored]) -> list[str]:
-    from gateway.server.rollout.documents import gates_of, next_of, stages_of, webhook_of
+    from gateway.server.rollout.documents import document_of, gates_of, next_of, stages_of, webhook_of
 
     lines = []
     for one in found:
@@ -168,7 +171,9 @@ def _as_text(found: list[Stored]) -> list[str]:
             continue
         stages, last = stages_of(one, state), state.decisions[-1]
         where = f"stage {state.step + 1} of {len(stages)} ({stages[state.step]})"
-        lines.append(f"{webhook_of(one)}: {state.phase}, {where}, since {rfc3339(state.started_at_s)}")
+        by_document = f" by {document}" if (document := document_of(one)) else ""
+        since = rfc3339(state.started_at_s)
+        lines.append(f"{webhook_of(one)}{by_document}: {state.phase}, {where}, since {since}")
         by = f" by {last.who}" if last.who else ""
         lines.append(f"  {last.action}{by}: {last.why}")
         lines += [f"  gate {gate}" for gate in gates_of(one)]
@@ -182,7 +187,7 @@ def _as_text(found: list[Stored]) -> list[str]:
 
 
 def _as_json(found: list[Stored]) -> list[str]:
-    from gateway.server.rollout.documents import gates_of, next_of, stages_of, webhook_of
+    from gateway.server.rollout.documents import document_of, gates_of, next_of, stages_of, webhook_of
 
     plans: list[dict[str, Any]] = []
     for one in found:
@@ -191,6 +196,7 @@ def _as_json(found: list[Stored]) -> list[str]:
             {
                 "name": one.name,
                 "webhook": webhook_of(one),
+                "document": document_of(one),
                 "stages": [] if state is None else stages_of(one, state),
                 "gates": gates_of(one),
                 "waitsFor": "" if state is None else next_of(one, state),

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from admission_gateway_worker.text import printable
 from gateway.config.kinds.namespace import KUBE_SYSTEM
-from gateway.config.kinds.policy_binding import MODE
-from gateway.config.yaml.documents import PHASES
+from gateway.config.kinds.policy_rollout import MODE, ROLLOUT
+from gateway.config.yaml.documents import PHASES, POLICY_KINDS
 from gateway.pure.core.webhook import PolicyRef
 from gateway.tools.importing.field_managers import (
     CA_BUNDLE,
@@ -300,16 +300,19 @@ def _params(documents: Sequence[Json]) -> Iterator[GroupedWarning]:
 
 
 def _modes(documents: Sequence[Json]) -> Iterator[GroupedWarning]:
-    about: dict[str, list[str]] = {}
+    about: dict[str, dict[str, list[str]]] = {}
     for document in documents:
-        mode = texts(document, "annotations").get(MODE, "Enforce")
+        annotations = texts(document, "annotations")
+        mode = annotations.get(MODE, "Enforce")
         if document["kind"] == "MutatingAdmissionPolicyBinding" and mode != "Enforce":
-            about.setdefault(printable(mode), []).append(title(document))
-    if about:
+            about.setdefault(MODE, {}).setdefault(printable(mode), []).append(title(document))
+        elif ROLLOUT in annotations and document["kind"] in POLICY_KINDS.values():
+            about.setdefault(ROLLOUT, {}).setdefault("", []).append(title(document))
+    for key, titles in about.items():
         yield GroupedWarning(
-            f"the API server ignores the annotation {MODE}, the gateway does not: remove it in files from "
+            f"the API server ignores the annotation {key}, the gateway does not: remove it in files from "
             "bindings that are to be enforced as before; custom resources are written without annotations",
-            about,
+            titles,
         )
 
 

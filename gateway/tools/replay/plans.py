@@ -70,7 +70,7 @@ class PlanResults:
         self.notes: Counter[str] = Counter()
         self.stopped = ""
         self.reviews = 0
-        self._hooks = {one.id: one for one in config.webhooks if one.plan is not None}
+        self._hooks = {one.plan_id: one for one in config.webhooks if one.plan is not None}
         self._stages = {id_: tuple(_by_stage(hook)) for id_, hook in self._hooks.items()}
         self._seen: dict[WebhookId, list[_Seen]] = {id_: [] for id_ in self._hooks}
         self._number = 0
@@ -98,13 +98,13 @@ class PlanResults:
             evaluation = answer.evaluation
             seen: dict[WebhookId, list[Any]] = {}
             for outcome in evaluation.outcomes:
-                seen.setdefault(outcome.invocation.webhook.id, []).append(outcome)
+                seen.setdefault(outcome.invocation.webhook.plan_id, []).append(outcome)
             for id_, outcomes in seen.items():
                 refuses = any(one.would_reject for one in outcomes)
                 is_failure = any(type(one.verdict) is Failed for one in outcomes)
                 self._keep(id_, case, evaluation.request, namespace, time_s, (refuses, is_failure, False))
             for exemption in evaluation.exemptions:
-                id_ = exemption.invocation.webhook.id
+                id_ = exemption.invocation.webhook.plan_id
                 self._keep(id_, case, evaluation.request, namespace, time_s, (False, False, True))
 
     def _keep(
@@ -148,11 +148,11 @@ class PlanResults:
         plan = plan_of(hook)
         assert plan is not None
         judged, left_out = _without_times(plan)
-        seen = sorted(self._seen[hook.id], key=lambda one: (one.time_s, one.number))
+        seen = sorted(self._seen[hook.plan_id], key=lambda one: (one.time_s, one.number))
         begin, end = self._times or (0.0, 0.0)
         decisions, state, evidence = _run(judged, seen, begin, end)
         return {
-            "webhook": f"{hook.phase} {hook.configuration}/{hook.name}",
+            "webhook": _title(hook),
             "answers": len(seen),
             "stages": [str(one) for one in plan.stages],
             "decisions": [
@@ -204,6 +204,12 @@ def _by_stage(hook: Webhook) -> Iterator[Selection]:
     assert plan is not None
     for step in range(len(plan.stages)):
         yield Selection(hook.phase, [replace(at_step(hook, step), plan=None)])
+
+
+def _title(hook: Webhook) -> str:
+    if hook.document:
+        return f"{hook.phase} {hook.name}, by {hook.document}"
+    return f"{hook.phase} {hook.configuration}/{hook.name}"
 
 
 def _without_times(plan: Plan) -> tuple[Plan, list[str]]:
