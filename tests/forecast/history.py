@@ -85,10 +85,9 @@ def fields() -> str:
         CannotBuild: there is no Go toolchain, or it cannot download a module.
     """
     known: dict[int, dict[str, set[str]]] = {}
-    objects = _folder("k8s.io/api", _WITH_OBJECTS) / "testdata"
-    for minor, folder in _OBJECTS.items():
+    for minor, folder in objects_of():
         of_version = known.setdefault(minor, {})
-        for file in sorted((objects / folder).glob("*.json")):
+        for file in sorted(folder.glob("*.json")):
             for name, names in _of_object(json.loads(file.read_bytes())):
                 of_version.setdefault(name, set()).update(names)
     newest = known.setdefault(37, {})
@@ -97,6 +96,17 @@ def fields() -> str:
         for name in of_version:
             newest[name] = set(schemas[name].get("properties") or {})
     return "\n".join(sorted(_changes(known))) + "\n"
+
+
+def objects_of() -> Iterator[tuple[int, Path]]:
+    """Yield minor versions with the folders of their objects with all fields.
+
+    Raises:
+        CannotBuild: there is no Go toolchain, or it cannot download the module.
+    """
+    objects = _folder("k8s.io/api", _WITH_OBJECTS) / "testdata"
+    for minor, folder in _OBJECTS.items():
+        yield minor, objects / folder
 
 
 def _changes(known: dict[int, dict[str, set[str]]]) -> Iterator[str]:

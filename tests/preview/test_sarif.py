@@ -187,15 +187,16 @@ def test_a_forecast_has_rules_and_places_in_manifests_and_configuration(
     assert abs(found[0][2] - line) < 5, "the begin of the rule"
     assert [each[2] for each in found[1:]] == [6, 10]
     assert len(set(fingerprints(run))) == 3
-    (note,) = run["invocations"][0]["toolExecutionNotifications"]
-    assert note["message"]["text"].startswith("Kubernetes 1.38: its fields are not known")
+    first, second = run["invocations"][0]["toolExecutionNotifications"]
+    assert first["message"]["text"].startswith("Kubernetes 1.38: its fields are not known")
+    assert "is not decidable: " in second["message"]["text"]
 
 
 def test_findings_of_a_forecast_beyond_the_bound_are_counted(
     tmp_path: Path, start_worker: StartWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.tools.preview.forecast.MAX_FINDINGS", 4)
-    config = configure(tmp_path / "c.yaml", start_worker().target, validate=[{}])
+    config = configure(tmp_path / "c.yaml", start_worker().target, validate=[of({}, "", "services")])
     (tmp_path / "m.yaml").write_text("---\n".join([REMOVED] * 10))
     junit, markdown = tmp_path / "p.xml", tmp_path / "p.md"
     outputs = "--junit", junit, "--markdown", markdown

@@ -24,6 +24,7 @@ from gateway.pure.workloads.default_rules import part
 from gateway.pure.workloads.defaults import kind_of
 from gateway.tools.forecast.fields import NEWEST, OLDEST, unknown_fields
 from gateway.tools.forecast.kinds import lifecycles, removed, resources
+from gateway.tools.forecast.pod_fields import undecidable, unread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -44,6 +45,7 @@ _IN_DOCUMENTS: Final = frozenset({"ValidatingAdmissionPolicy", "MutatingAdmissio
 _APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _MAX_RULES: Final = 100
 """Of one webhook that are told."""
+_MAX_NAMES: Final = 3
 _MAX_TEXT_CHARS: Final = 500
 
 
@@ -54,6 +56,7 @@ RuleName = Literal[
     "forecast-writer",
     "forecast-rule",
     "forecast-expression",
+    "forecast-unread-field",
     "forecast-answer",
     "forecast-limits",
 ]
@@ -64,6 +67,7 @@ RULES: Final[Mapping[RuleName, str]] = {
     "forecast-writer": "A client has written the object in an apiVersion that is removed.",
     "forecast-rule": "A rule has resources for which the version of Kubernetes calls no webhook.",
     "forecast-expression": "API servers of the version refuse an expression, or evaluate it otherwise.",
+    "forecast-unread-field": "Pods of the version have a field that no policy reads.",
     "forecast-answer": "The version of Kubernetes gets another answer about the object.",
     "forecast-limits": "Something about the version of Kubernetes is not known.",
 }
@@ -140,6 +144,16 @@ def of_config(config: Config, kubernetes: int) -> Iterator[Finding]:
             if one not in seen:
                 seen.add(one)
                 yield one
+    for field in unread(config, kubernetes):
+        webhook = field.webhook
+        where, source = _title(webhook), _source(webhook)
+        yield Finding("note", "forecast-unread-field", where, field.message, "", source)
+    if unknown := undecidable(config):
+        names = sorted({shown(each.name) for each in unknown})
+        more = f" and {len(names) - _MAX_NAMES:,} more" if len(names) > _MAX_NAMES else ""
+        told = ", ".join(names[:_MAX_NAMES])
+        message = f"what webhooks for Pods read that have no expressions is not decidable: {told}{more}"
+        yield Finding("note", "forecast-limits", f"Kubernetes 1.{kubernetes}", message)
 
 
 def of_object(found: Json, kubernetes: int) -> Iterator[Finding]:

@@ -146,7 +146,7 @@ class Forecast:
         }
 
 
-def _places(findings: Sequence[Finding], paths: Sequence[Path]) -> list[Place]:
+def _places(findings: Sequence[Finding], paths: Sequence[Path]) -> list[Place | None]:
     """Return where each of *findings* is in the files *paths*; their begin if it is not found."""
     names = {one.source[:2] for one in findings}
     documents: dict[tuple[object, object], Manifest] = {}
@@ -160,7 +160,9 @@ def _places(findings: Sequence[Finding], paths: Sequence[Path]) -> list[Place]:
                 documents.setdefault(key, found)
     begin = first or Place(str(paths[0]) if paths else "")
     return [
-        document.place(_path(one, document)) if (document := documents.get(one.source[:2])) else begin
+        (document.place(_path(one, document)) if (document := documents.get(one.source[:2])) else begin)
+        if any(one.source)
+        else None
         for one in findings
     ]
 
