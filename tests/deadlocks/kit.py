@@ -60,13 +60,16 @@ def service(name: str, namespace: str, **selector: str) -> Json:
 
 
 def pod(owner: str, namespace: str, labels: Json | None = None, number: int = 0, **spec: Any) -> Json:
-    """A Pod of *owner*, ``KIND/NAME``; that of a Deployment is of a ReplicaSet with its hash."""
+    """A Pod of *owner*, ``KIND/NAME``; that of a Deployment is of a ReplicaSet, of a CronJob of a Job."""
     kind, _, name = owner.partition("/")
     labels = dict(labels or {"app": name})
-    reference = {"kind": kind, "name": name, "controller": True}
+    version = {"Node": "v1", "Job": "batch/v1", "CronJob": "batch/v1"}.get(kind, "apps/v1")
+    reference = {"apiVersion": version, "kind": kind, "name": name, "controller": True}
     if kind == "Deployment":
         labels["pod-template-hash"] = "abc"
-        reference = {"kind": "ReplicaSet", "name": f"{name}-abc", "controller": True}
+        reference.update(kind="ReplicaSet", name=f"{name}-abc")
+    elif kind == "CronJob":
+        reference.update(kind="Job", name=f"{name}-29000000")
     metadata: Json = {"name": f"{name}-{number}", "namespace": namespace, "labels": labels}
     if kind != "Pod":
         metadata["ownerReferences"] = [reference]

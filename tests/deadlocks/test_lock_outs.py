@@ -139,6 +139,35 @@ def test_another_webhook_that_matches_the_gateways_own_pods_is_named() -> None:
     assert finding.advice == "have it leave out the namespace policies"
 
 
+@pytest.mark.parametrize(
+    ("url", "group"),
+    [
+        # As sure as by the Service itself.
+        ("https://gateway.policies.svc:443/validate", "DEADLOCK"),
+        ("https://gateway.example.com/validate", "POSSIBLE DEADLOCK"),
+    ],
+)
+def test_a_gateway_behind_a_url_needs_what_is_known_of_it(url: str, group: str) -> None:
+    by_url = entry(PODS, namespaceSelector=without("kube-system", "policies"), clientConfig={"url": url})
+    found = computed(registration(by_url))
+    assert groups(found)["DaemonSet calico/calico-node"] == group
+    (finding,) = [one for one in lock_out_findings(found) if "calico" in one.place]
+    assert (finding.severity, "perhaps the gateway" in finding.message) == (
+        ("error", False) if group == "DEADLOCK" else ("warning", True)
+    )
+
+
+def test_a_cron_job_needs_a_job_for_each_run_and_is_one_line() -> None:
+    jobs = entry(rule("jobs", group="batch", operations=("CREATE",)))
+    runs = [pod("CronJob/backup", "shop", number=number) for number in range(3)]
+    found = by_title(computed(registration(jobs), pods=[OWN, *runs]))["CronJob shop/backup"]
+    (refusal,) = found.refusals
+    assert (found.subject.pods, refusal.request.step) == (3, "CREATE jobs.batch")
+    assert refusal.request.user == "system:serviceaccount:kube-system:cronjob-controller"
+    created = [one for one in found.subject.requests if one.step == "CREATE pods"]
+    assert [one.user for one in created] == ["system:serviceaccount:kube-system:job-controller"]
+
+
 def test_static_pods_start_whatever_webhooks_say() -> None:
     static = pod("Node/one", "kube-system", {"component": "etcd"})
     found = computed(registration(entry(PODS)), pods=[static, OWN])

@@ -34,6 +34,7 @@ from gateway.pure.core.policy import PolicyInput, Workload
 from gateway.pure.core.review import V1, checked, labels_of, metadata_of
 from gateway.pure.core.verdict import Details
 from gateway.pure.core.webhook import PolicyRef, PolicyRollout, Rollout, Rule
+from gateway.pure.core.workload import TEMPLATES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -56,18 +57,13 @@ class _Kind(NamedTuple):
     """apiVersion and kind of what creates the Pods."""
 
 
-TEMPLATE: Final = ("spec", "template")
-"""The path of the pod template of a workload, but for a CronJob."""
-_JOB: Final = ("batch/v1", "Job")
-_REPLICA_SET: Final = ("apps/v1", "ReplicaSet")
+_CREATED_BY: Final = {"CronJob": ("batch/v1", "Job"), "Deployment": ("apps/v1", "ReplicaSet")}
+"""Workloads whose Pods another object creates."""
 _KINDS: Final[Mapping[tuple[str, str], _Kind]] = {
-    ("", "replicationcontrollers"): _Kind("ReplicationController", TEMPLATE, ("v1", "ReplicationController")),
-    ("apps", "daemonsets"): _Kind("DaemonSet", TEMPLATE, ("apps/v1", "DaemonSet")),
-    ("apps", "deployments"): _Kind("Deployment", TEMPLATE, _REPLICA_SET),
-    ("apps", "replicasets"): _Kind("ReplicaSet", TEMPLATE, _REPLICA_SET),
-    ("apps", "statefulsets"): _Kind("StatefulSet", TEMPLATE, ("apps/v1", "StatefulSet")),
-    ("batch", "cronjobs"): _Kind("CronJob", ("spec", "jobTemplate", *TEMPLATE), _JOB),
-    ("batch", "jobs"): _Kind("Job", TEMPLATE, _JOB),
+    (group, f"{kind.lower()}s"): _Kind(
+        kind, path, _CREATED_BY.get(kind, (f"{group}/v1" if group else "v1", kind))
+    )
+    for (group, kind), path in TEMPLATES.items()
 }
 """By group and resource."""
 RULES: Final = tuple(

@@ -31,17 +31,22 @@ _BY_HASH: Final = {
     "rollouts-pod-template-hash": ("argoproj.io", "Rollout"),
 }
 """Labels of Pods whose value ends the name of their ReplicaSet, and what that belongs to."""
-_TEMPLATE: Final = ("spec", "template", "spec")
+TEMPLATE: Final = ("spec", "template")
+"""The path of the template of Pods in a workload, but for a CronJob."""
+TEMPLATES: Final = {
+    ("", "ReplicationController"): TEMPLATE,
+    ("apps", "DaemonSet"): TEMPLATE,
+    ("apps", "Deployment"): TEMPLATE,
+    ("apps", "ReplicaSet"): TEMPLATE,
+    ("apps", "StatefulSet"): TEMPLATE,
+    ("batch", "CronJob"): ("spec", "jobTemplate", *TEMPLATE),
+    ("batch", "Job"): TEMPLATE,
+}
+"""By group and kind of Kubernetes' own workloads."""
 _POD_SPECS: Final = {
     ("", "Pod"): ("spec",),
     ("", "PodTemplate"): ("template", "spec"),
-    ("", "ReplicationController"): _TEMPLATE,
-    ("apps", "Deployment"): _TEMPLATE,
-    ("apps", "ReplicaSet"): _TEMPLATE,
-    ("apps", "StatefulSet"): _TEMPLATE,
-    ("apps", "DaemonSet"): _TEMPLATE,
-    ("batch", "Job"): _TEMPLATE,
-    ("batch", "CronJob"): ("spec", "jobTemplate", *_TEMPLATE),
+    **{kind: (*path, "spec") for kind, path in TEMPLATES.items()},
 }
 """Where objects of Kubernetes' own kinds have the spec of a Pod."""
 

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
-from gateway.pure.admission_policies.templates import TEMPLATE, pod_prefix
-from gateway.pure.core.service_accounts import service_account
+from gateway.pure.admission_policies.templates import pod_prefix
+from gateway.pure.core.service_accounts import CREATORS, service_account
+from gateway.pure.core.workload import TEMPLATE, TEMPLATES
 from gateway.pure.workloads.default_rules import part, parts
 from gateway.pure.workloads.defaults import NEWEST, kind_of, with_defaults
 
@@ -120,8 +121,9 @@ class _Owner:
         }
 
 
-def _created(controller: str, made: Json, template: tuple[str, ...] = TEMPLATE) -> Created:
-    return Created(made, *service_account(controller), template)
+def _created(owner: _Owner, made: Json, template: tuple[str, ...] = TEMPLATE) -> Created:
+    kind = kind_of(owner.found)
+    return Created(made, *service_account(CREATORS[kind.group, kind.kind]), template)
 
 
 def _pod(owner: _Owner, template: Json, **metadata: object) -> Json:
@@ -146,16 +148,8 @@ def _labels(template: Json) -> Json:
     return part(template, "metadata", "labels")
 
 
-def _replicas(owner: _Owner, controller: str) -> tuple[Created, ...]:
-    return (_created(controller, _pod(owner, part(owner.spec, "template"))),)
-
-
-def _replica_set(owner: _Owner) -> tuple[Created, ...]:
-    return _replicas(owner, "replicaset-controller")
-
-
-def _replication_controller(owner: _Owner) -> tuple[Created, ...]:
-    return _replicas(owner, "replication-controller")
+def _replicas(owner: _Owner) -> tuple[Created, ...]:
+    return (_created(owner, _pod(owner, part(owner.spec, "template"))),)
 
 
 def _deployment(owner: _Owner) -> tuple[Created, ...]:
@@ -188,8 +182,8 @@ def _deployment(owner: _Owner) -> tuple[Created, ...]:
     }
     if ready := spec.get("minReadySeconds"):
         made["spec"]["minReadySeconds"] = ready
-    created = _created("deployment-controller", made)
-    return (created, *_replica_set(_Owner(made, owner.namespace)))
+    created = _created(owner, made)
+    return (created, *_replicas(_Owner(made, owner.namespace)))
 
 
 def _surge(strategy: Json, replicas: int) -> int:
@@ -226,7 +220,7 @@ def _stateful_set(owner: _Owner) -> tuple[Created, ...]:
         }
         volumes.append({"name": short, "persistentVolumeClaim": {"claimName": whole["name"]}})
         one = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", **claim, "metadata": whole}
-        made.append(_created("statefulset-controller", one, ("spec", _CLAIMS, str(index))))
+        made.append(_created(owner, one, ("spec", _CLAIMS, str(index))))
     pod_spec = pod["spec"]
     known = [each["name"] for each in volumes]
     volumes += [each for each in parts(pod_spec, "volumes") if each.get("name") not in known]
@@ -235,7 +229,7 @@ def _stateful_set(owner: _Owner) -> tuple[Created, ...]:
     pod_spec["hostname"] = name
     if service := spec.get("serviceName"):
         pod_spec["subdomain"] = service
-    return (*made, _created("statefulset-controller", pod))
+    return (*made, _created(owner, pod))
 
 
 def _daemon_set(owner: _Owner) -> tuple[Created, ...]:
@@ -267,7 +261,7 @@ def _daemon_set(owner: _Owner) -> tuple[Created, ...]:
     of_nodes = part(affinity, "nodeAffinity")
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
     spec["affinity"] = {**affinity, "nodeAffinity": {**of_nodes, **required}}
-    return (_created("daemon-set-controller", pod),)
+    return (_created(owner, pod),)
 
 
 def _job(owner: _Owner, path: tuple[str, ...] = TEMPLATE) -> tuple[Created, ...]:
@@ -293,7 +287,7 @@ def _job(owner: _Owner, path: tuple[str, ...] = TEMPLATE) -> tuple[Created, ...]
     pod = _pod(owner, template, **changed)
     if spec.get("completionMode") == "Indexed":
         pod["spec"] = _indexed(pod["spec"], f"{owner.name}-0")
-    return (_created("job-controller", pod, path),)
+    return (_created(owner, pod, path),)
 
 
 def _indexed(spec: Json, hostname: str) -> Json:
@@ -334,9 +328,9 @@ def _cron_job(owner: _Owner) -> tuple[Created, ...]:
         "metadata": metadata,
         "spec": part(template, "spec"),
     }
-    created = _created("cronjob-controller", made, _CRON_JOB)
+    created = _created(owner, made, _CRON_JOB)
     job = _Owner(with_defaults(made), owner.namespace)
-    return (created, *_job(job, (*_CRON_JOB, *TEMPLATE)))
+    return (created, *_job(job, TEMPLATES["batch", "CronJob"]))
 
 
 def _guessed(owner: _Owner) -> tuple[Created, ...]:
@@ -346,10 +340,10 @@ def _guessed(owner: _Owner) -> tuple[Created, ...]:
 
 
 _EXPANDED: Final[Mapping[tuple[str, str], Callable[[_Owner], tuple[Created, ...]]]] = {
-    ("", "ReplicationController"): _replication_controller,
+    ("", "ReplicationController"): _replicas,
     ("apps", "DaemonSet"): _daemon_set,
     ("apps", "Deployment"): _deployment,
-    ("apps", "ReplicaSet"): _replica_set,
+    ("apps", "ReplicaSet"): _replicas,
     ("apps", "StatefulSet"): _stateful_set,
     ("batch", "CronJob"): _cron_job,
     ("batch", "Job"): _job,

@@ -130,7 +130,10 @@ def _is_down(workloads: Iterable[Subject], refusals: Refusals, away: set[FailEnt
 def _groups(
     all_subjects: Sequence[Subject], of_away: Refusals, refusals: Refusals, behind: _Backends
 ) -> dict[Subject, Group]:
-    certain = _component(all_subjects, of_away, refusals, behind, also_perhaps=False)
+    # Where a gateway behind a URL runs is not known: it may be outside of the cluster, and need nothing here.
+    certain: frozenset[object] = frozenset()
+    if behind.gateways:
+        certain = _component(all_subjects, of_away, refusals, behind, also_perhaps=False)
     possible = _component(all_subjects, of_away, refusals, behind, also_perhaps=True)
     found: dict[Subject, Group] = {}
     for subject in all_subjects:

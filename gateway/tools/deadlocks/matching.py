@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
     Json = Mapping[str, Any]
 
+_SERVICE: Final = re.compile(r"([a-z0-9-]+)\.([a-z0-9-]+)\.svc(?:\.[a-z0-9.-]+)?(?::[0-9]+)?")
+"""The host of a URL that is the name of a Service."""
 _LEFT_OUT: Final = frozenset({"namespace", "subResource", "requestSubResource"})
 """Members of an AdmissionRequest that are left out if they are empty."""
 
@@ -54,7 +57,15 @@ def fail_entries(configurations: Sequence[Json]) -> list[FailEntry]:
                 and len(hook.match_conditions.conditions) == len(conditions)
             )
             place = f"{kind}/{name}: webhooks[{index}] {hook.name}"
-            found.append(FailEntry(place, hook, backend(entry), index in of_gateway, is_unread))
+            found.append(FailEntry(place, hook, _backend(entry), index in of_gateway, is_unread))
+    return found
+
+
+def _backend(entry: Json) -> tuple[str, ...] | None:
+    """Return namespace and name of the Service of *entry*, also if a URL names it, or the host of its URL."""
+    found = backend(entry)
+    if found is not None and len(found) == 1 and (named := _SERVICE.fullmatch(found[0])):
+        return named[2], named[1]
     return found
 
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from gateway.config.kinds.namespace import KUBE_SYSTEM
-from gateway.pure.core.service_accounts import service_account
+from gateway.pure.core.service_accounts import CREATORS, service_account
+from gateway.pure.core.workload import Owner, owners_of
 from gateway.pure.workloads.default_rules import part, parts
 from gateway.tools.deadlocks.model import Request, Subject, Tier
 from gateway.tools.deadlocks.requests import (
@@ -25,6 +26,8 @@ from gateway.tools.deadlocks.requests import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from gateway.tools.deadlocks.model import Purpose
+
     Json = dict[str, Any]
 
 _OF_INSTANCE: Final = frozenset(
@@ -36,7 +39,6 @@ _OF_INSTANCE: Final = frozenset(
     }
 )
 """Labels in which Pods of one workload differ."""
-_HASH: Final = "pod-template-hash"
 _MIRROR: Final = "kubernetes.io/config.mirror"
 _CRITICAL: Final = 2_000_000_000
 """The least priority of ``system-cluster-critical`` and ``system-node-critical``."""
@@ -46,15 +48,6 @@ _RECOVERY: Final = frozenset({"argocd", "flux"})
 """Values of the label ``app.kubernetes.io/part-of``."""
 _ISSUER: Final = "cert-manager"
 """Value of the label ``app.kubernetes.io/instance`` or ``…/name``."""
-_CONTROLLERS: Final = {
-    "DaemonSet": ("apps", "daemonsets", "daemon-set-controller"),
-    "Deployment": ("apps", "deployments", "deployment-controller"),
-    "Job": ("batch", "jobs", "job-controller"),
-    "ReplicaSet": ("apps", "replicasets", "replicaset-controller"),
-    "ReplicationController": ("", "replicationcontrollers", "replication-controller"),
-    "StatefulSet": ("apps", "statefulsets", "statefulset-controller"),
-}
-"""By kind of the owner: its group and resource, and the service account of its controller."""
 
 
 @dataclass(slots=True)
@@ -132,22 +125,13 @@ class Services:
 def _row(pod: Json) -> tuple[Any, ...]:
     """Return what Pods have in common that are one row of the result."""
     metadata = part(pod, "metadata")
-    kind, name = owner_of(pod)
-    labels = frozenset(_labels(pod).items())
-    return metadata.get("namespace"), kind, name, labels
+    return metadata.get("namespace"), owner_of(pod), frozenset(_labels(pod).items())
 
 
-def owner_of(pod: Json) -> tuple[str, str]:
-    """Return kind and name of the workload that *pod* is of; the Deployment of a ReplicaSet by its name."""
-    metadata = part(pod, "metadata")
-    for one in parts(metadata, "ownerReferences"):
-        if one.get("controller") is True:
-            kind, name = str(one.get("kind")), str(one.get("name"))
-            template = part(metadata, "labels").get(_HASH)
-            if kind == "ReplicaSet" and template and name.endswith(f"-{template}"):
-                return "Deployment", name.removesuffix(f"-{template}")
-            return kind, name
-    return "Pod", str(metadata.get("name"))
+def owner_of(pod: Json) -> Owner:
+    """Return the top workload that *pod* is of, such as the Deployment of its ReplicaSet, or itself."""
+    owners = owners_of(pod)
+    return owners[-1] if owners else Owner("", "Pod", str(part(pod, "metadata").get("name")))
 
 
 def _labels(pod: Json) -> dict[str, str]:
@@ -163,7 +147,7 @@ def _workload(
 ) -> Subject:
     pod = pods[0]
     namespace = str(part(pod, "metadata").get("namespace") or "default")
-    kind, name = owner_of(pod)
+    _, kind, name = owner_of(pod)
     labels, spec = _labels(pod), part(pod, "spec")
     is_static = kind == "Node" or _MIRROR in part(pod, "metadata", "annotations")
     if kind == "Node":
@@ -178,7 +162,7 @@ def _workload(
         tier = Tier.GATEWAY
     elif labels.get("app.kubernetes.io/part-of") in _RECOVERY:
         tier = Tier.RECOVERY
-    requests = _of_pod(pod, kind, name, namespace, is_static=is_static, has_service=bool(behind))
+    requests = _of_pod(pod, namespace, is_static=is_static, has_service=bool(behind))
     return Subject(
         tier,
         f"{kind} {namespace}/{name}",
@@ -193,16 +177,20 @@ def _workload(
 
 def _absent(services: Services, namespace: str, name: str) -> Subject:
     """Return the subject of a gateway that has no Pods at present."""
-    labels = dict(services.selector(namespace, name))
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": f"{name}-0", "controller": True}
     pod: Json = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"namespace": namespace, "name": name, "labels": labels},
+        "metadata": {
+            "namespace": namespace,
+            "name": name,
+            "labels": {**services.selector(namespace, name), "pod-template-hash": "0"},
+            "ownerReferences": [owner],
+        },
         "spec": {},
     }
     found = _workload([pod], {}, services, [(namespace, name)])
-    made = _of_pod(pod, "Deployment", name, namespace, is_static=False, has_service=True)
-    return replace(found, title=f"Pods of Service {namespace}/{name}", requests=tuple(made))
+    return replace(found, title=f"Pods of Service {namespace}/{name}")
 
 
 def _is_node_component(kind: str, spec: Json, priorities: Mapping[str, Any]) -> bool:
@@ -224,12 +212,10 @@ def _tolerates_not_ready(spec: Json) -> bool:
     )
 
 
-def _of_pod(
-    pod: Json, kind: str, name: str, namespace: str, *, is_static: bool, has_service: bool
-) -> Iterator[Request]:
+def _of_pod(pod: Json, namespace: str, *, is_static: bool, has_service: bool) -> Iterator[Request]:
     spec, labels = part(pod, "spec"), part(pod, "metadata", "labels")
     there: Json = {"namespace": namespace}
-    user = _creator(kind, namespace)
+    owners = owners_of(pod)
     node = node_user(str(spec.get("nodeName") or "node"))
     created = _as_created(pod, namespace)
     if is_static:
@@ -238,22 +224,32 @@ def _of_pod(
             "",
             "pods",
             **there,
-            name=name,
+            name=str(part(pod, "metadata").get("name")),
             user=node,
             found=created,
             labels=labels,
             purpose="update",
         )
         return
-    if kind in _CONTROLLERS:
-        group, resource, account = _CONTROLLERS[kind]
-        by = service_account(account)
-        yield request("UPDATE", group, f"{resource}/status", **there, name=name, user=by, purpose="update")
-        if kind == "Deployment":
-            yield request("CREATE", group, "replicasets", **there, user=by, purpose="update")
-        elif kind in ("DaemonSet", "StatefulSet"):
+    if owners and (top := owners[-1])[:2] in CREATORS:
+        group, kind, name = top
+        by, plural = _creator(top), f"{kind.lower()}s"
+        yield request("UPDATE", group, f"{plural}/status", **there, name=name, user=by, purpose="update")
+        if kind in ("DaemonSet", "StatefulSet"):
             yield request("CREATE", group, "controllerrevisions", **there, user=by, purpose="update")
-    yield request("CREATE", "", "pods", **there, user=user, found=created, labels=labels)
+        elif len(owners) > 1:
+            # A Deployment starts its Pods without a new ReplicaSet; each run of a CronJob is a new Job.
+            purpose: Purpose = "start" if kind == "CronJob" else "update"
+            yield request("CREATE", group, f"{owners[0].kind.lower()}s", **there, user=by, purpose=purpose)
+    yield request(
+        "CREATE",
+        "",
+        "pods",
+        **there,
+        user=_creator(owners[0]) if owners else ANYBODY,
+        found=created,
+        labels=labels,
+    )
     yield request("CREATE", "", "pods/binding", **there, name="pod", user=SCHEDULER)
     yield request("UPDATE", "", "pods/status", **there, name="pod", user=node, labels=labels)
     account_name = str(spec.get("serviceAccountName") or "default")
@@ -271,13 +267,10 @@ def _of_pod(
     yield request("CREATE", "", "pods/eviction", **there, name="pod", user=ANYBODY, purpose="removal")
 
 
-def _creator(kind: str, namespace: str) -> tuple[str, tuple[str, ...]]:
-    """Return who creates the Pods of a workload of *kind*."""
-    if kind == "Deployment":
-        return service_account("replicaset-controller")
-    if kind in _CONTROLLERS:
-        return service_account(_CONTROLLERS[kind][2])
-    return ANYBODY
+def _creator(owner: Owner) -> tuple[str, tuple[str, ...]]:
+    """Return who creates what belongs to *owner*."""
+    account = CREATORS.get(owner[:2])
+    return ANYBODY if account is None else service_account(account)
 
 
 def _has_token(spec: Json) -> bool:

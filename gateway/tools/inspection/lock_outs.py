@@ -74,9 +74,12 @@ def _finding(one: Result) -> Finding:
     verb = "is refused" if refusal.is_certain else "is perhaps refused"
     several = f", {one.subject.pods} Pods" if one.subject.pods > 1 else ""
     changes = list(dict.fromkeys(each.change for each in one.refusals if each.request.purpose == "start"))
+    meaning = _MEANINGS[one.group]
+    if one.group == "POSSIBLE DEADLOCK" and refusal.is_certain:
+        meaning = "and perhaps the gateway needs it to start"
     message = (
         f"cannot start while the gateway is away: {refusal.request.step} {verb} by {refusal.entry.place}, "
-        f"{_MEANINGS[one.group]}"
+        f"{meaning}"
     )
     place = f"{one.group} T{one.subject.tier:d} {one.subject.title}{several}"
     advice = " and ".join(changes) if one.group != "OUTAGE" else ""

@@ -10,7 +10,7 @@ from gateway.base.errors import GatewayError, ReviewError
 from gateway.base.files import SUFFIXES, UnusableFileError, read_file
 from gateway.config.yaml.parsing import parse_yaml
 from gateway.engine.object_review import RequestOptions, request_for
-from gateway.pure.core.service_accounts import service_account
+from gateway.pure.core.service_accounts import CREATORS, service_account
 from gateway.pure.core.workload import owners_of
 from gateway.tools.replay.cases import Case
 from gateway.tools.replay.results import known
@@ -25,16 +25,6 @@ if TYPE_CHECKING:
 EXISTS: Final = "an object that exists has the changes of admission at the time, and no user"
 NO_DEFAULTS: Final = "a file has the object without defaults, and without a user"
 OPTIONS: Final = RequestOptions(user="admission-gateway:replay")
-_CONTROLLERS: Final = {
-    ("", "ReplicationController"): "replication-controller",
-    ("apps", "DaemonSet"): "daemon-set-controller",
-    ("apps", "Deployment"): "deployment-controller",
-    ("apps", "ReplicaSet"): "replicaset-controller",
-    ("apps", "StatefulSet"): "statefulset-controller",
-    ("batch", "CronJob"): "cronjob-controller",
-    ("batch", "Job"): "job-controller",
-}
-"""The ServiceAccounts that create what belongs to objects of a kind."""
 _OF_THE_SERVER: Final = (
     "uid",
     "resourceVersion",
@@ -91,7 +81,7 @@ def cases_of(document: object, note: str, found: Found) -> Iterator[Case]:
 def creation_options(found: Json, otherwise: RequestOptions) -> RequestOptions:
     """Return how *found* is created: by its owner's controller if Kubernetes has one, or *otherwise*."""
     owners = owners_of(found)
-    controller = _CONTROLLERS.get(owners[0][:2]) if owners else None
+    controller = CREATORS.get(owners[0][:2]) if owners else None
     if controller is None:
         return otherwise
     user, groups = service_account(controller)
