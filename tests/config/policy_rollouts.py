@@ -102,6 +102,7 @@ KINDS: Final[dict[str, Kind]] = {
         {"enforcementAction": "dryrun"},
         "enforcementAction",
     ),
+    "mutator": Kind(gatekeeper.mutator, (_GATEKEEPER, kubewarden.POOL), ("mutate m",)),
     "ClusterAdmissionPolicy": Kind(
         kubewarden.policy,
         (kubewarden.engines(), kubewarden.POOL),

@@ -121,6 +121,8 @@ def test_the_plan_is_of_the_document_that_has_it(kind: Kind) -> None:
 
 @EACH_KIND
 def test_the_stage_of_a_plan_that_is_removed_holds_until_a_mode_is_written(kind: Kind) -> None:
+    if kind is KINDS["mutator"]:
+        pytest.skip("without a rollout all mutators are one entry")
     with_plan = entries(kind, {"plan": PLAN})
     without = load_documents(*kind.others, kind.document()).webhooks
     assert [one.plan_id for one in without] == [one.plan_id for one in with_plan]

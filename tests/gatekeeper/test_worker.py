@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
-from gateway.pure.core.webhook import WorkerRef
+from gateway.pure.core.webhook import Rollout, WorkerRef
 from tests.config.documents import load_documents, problems_of
 from tests.gatekeeper.documents import (
     constraint,
@@ -131,6 +131,17 @@ def test_all_mutators_are_one_entry() -> None:
     assert {("apps", "deployments"), ("", "pods"), ("", "services")} <= resources_of(entry)
     assert ("apps", "statefulsets") not in resources_of(entry)
     assert config.validating == ()
+
+
+def test_a_mutator_with_a_rollout_is_an_entry_of_its_own() -> None:
+    rolled_out = mutator("b")
+    rolled_out["metadata"]["annotations"] = {"admission-gateway.io/rollout": "{mode: Audit}"}
+    alone, together = load(mutator("a"), rolled_out).mutating
+    assert together.worker.policy == "mutation"
+    assert alone.client == WorkerRef("gatekeeper", "mutation/Assign/b", kind="Assign", has_own_words=True)
+    assert (alone.name, alone.rollout, alone.document) == ("b", Rollout("Audit"), "Assign/b")
+    (only,) = load(rolled_out).mutating
+    assert only.name == "b"
 
 
 def test_a_mutator_for_all_kinds_has_all_requests() -> None:

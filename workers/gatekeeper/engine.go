@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -31,6 +32,8 @@ type state struct {
 	configured configuration
 	providers  *providerSet
 	mutators   *mutatorSet
+	// alone has the mutators that are policies of their own, by name.
+	alone map[string]*mutatorSet
 	// expander is nil without ExpansionTemplates.
 	expander expander
 	// guard and turns are those of the engine; turns is for all constraints at once.
@@ -147,7 +150,7 @@ func (e *engine) stateOf(objects []document) (*state, []error) {
 		constraints: constraints, templates: templates, byTemplate: byTemplate(constraints), inventory: known.data,
 		namespaces: known.namespaces, excluder: configured.excluder, configured: configured,
 		guard: e.guard, turns: e.turns,
-		providers: e.extensions.providers, mutators: e.extensions.mutators, conflicts: e.extensions.conflicts(),
+		providers: e.extensions.providers, mutators: e.extensions.mutators, alone: e.extensions.alone, conflicts: e.extensions.conflicts(),
 	}
 	if len(e.extensions.expansions.templates) > 0 {
 		made.expander = e.extensions.expansions
@@ -199,6 +202,7 @@ func (e *engine) serve(made *state, good []document) error {
 // hasPoliciesOf reports whether the policies are those of the other state.
 func (s *state) hasPoliciesOf(other *state) bool {
 	return s.mutators.description() == other.mutators.description() &&
+		slices.Equal(s.namesAlone(), other.namesAlone()) &&
 		slices.EqualFunc(s.constraints, other.constraints, func(a, b served) bool {
 			return a.name == b.name && a.version == b.version && a.constraint == b.constraint && a.about() == b.about()
 		})
@@ -215,16 +219,34 @@ func (e *engine) register(set *worker.Set, made *state) {
 	}
 	set.Policy("validation", "All constraints at once, as Gatekeeper's webhook evaluates them.",
 		func(ctx context.Context, review *worker.Review) error { return e.current.Load().reviewAll(ctx, review) })
-	set.MutatingPolicy("mutation", line(made.mutators.description()),
+	set.MutatingPolicy(mutationName, line(made.mutators.description()),
 		func(ctx context.Context, review *worker.Review) error {
-			return e.current.Load().mutation().review(ctx, review)
+			current := e.current.Load()
+			return current.mutation(current.mutators).review(ctx, review)
 		})
+	for _, name := range made.namesAlone() {
+		set.MutatingPolicy(name, "One mutator of Gatekeeper, which has a rollout.",
+			func(ctx context.Context, review *worker.Review) error {
+				current := e.current.Load()
+				mutators, isThere := current.alone[name]
+				if !isThere {
+					return errors.New("the mutator is gone, or has no rollout any more")
+				}
+				return current.mutation(mutators).review(ctx, review)
+			})
+	}
 }
 
-// mutation returns the policy of all mutators.
-func (s *state) mutation() *mutationPolicy {
-	return &mutationPolicy{mutators: s.mutators, excluder: s.excluder, namespaces: s.namespaces}
+// mutationName is the policy of all mutators that have no rollout of their own.
+const mutationName = "mutation"
+
+// mutation returns the policy of the mutators.
+func (s *state) mutation(mutators *mutatorSet) *mutationPolicy {
+	return &mutationPolicy{mutators: mutators, excluder: s.excluder, namespaces: s.namespaces}
 }
+
+// namesAlone returns the names of the policies of single mutators, sorted.
+func (s *state) namesAlone() []string { return slices.Sorted(maps.Keys(s.alone)) }
 
 // about is the description of a policy.
 func (s *served) about() string {

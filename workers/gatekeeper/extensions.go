@@ -10,9 +10,11 @@ import (
 // do not change.
 type extensions struct {
 	// key identifies the documents.
-	key        contentHash
-	providers  *providerSet
-	mutators   *mutatorSet
+	key       contentHash
+	providers *providerSet
+	mutators  *mutatorSet
+	// alone has the mutators with a rollout of their own, by the names of their policies.
+	alone      map[string]*mutatorSet
 	expansions *expansionSet
 	problems   []error
 }
@@ -34,8 +36,14 @@ func extensionsOf(objects []document, external *externalData, served *providerSe
 	}
 	var wrong []error
 	made.providers, made.problems = newProviderSet(objects, external, served)
-	made.mutators, wrong = newMutatorSet(objects, made.providers)
+	together, alone := byRollout(objects)
+	made.mutators, wrong = newMutatorSet(together, made.providers)
 	made.problems = append(made.problems, wrong...)
+	made.alone = make(map[string]*mutatorSet, len(alone))
+	for name, documents := range alone {
+		made.alone[name], wrong = newMutatorSet(documents, made.providers)
+		made.problems = append(made.problems, wrong...)
+	}
 	made.expansions, wrong = newExpansionSet(objects, made.mutators)
 	made.problems = append(made.problems, wrong...)
 	return made

@@ -403,3 +403,17 @@ func (d drawer) spoilt(value any) any {
 	}
 	return odd
 }
+
+// A mutator with a rollout is a policy of its own, so that the gateway can leave out its changes alone.
+func TestAMutatorWithARolloutIsAPolicyOfItsOwn(t *testing.T) {
+	rolledOut := strings.Replace(assign("class", "spec.priorityClassName", "low"), "metadata: {name: class}",
+		`metadata: {name: class, annotations: {admission-gateway.io/rollout: "mode: Audit"}}`, 1)
+	caller := serve(t, documentsOf(t, assign("host", "spec.hostname", "web")+rolledOut))
+	for policy, path := range map[string]string{"mutation": "/spec/hostname", "mutation/Assign/class": "/spec/priorityClassName"} {
+		answer := caller.review(policy, creation(t, webPod), "")
+		var operations []struct{ Path string }
+		if err := json.Unmarshal(answer.Patch, &operations); err != nil || len(operations) != 1 || operations[0].Path != path {
+			t.Errorf("%s: got %s, expected one change of %s", policy, answer.Patch, path)
+		}
+	}
+}

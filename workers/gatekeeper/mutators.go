@@ -29,6 +29,25 @@ type mutatorSet struct {
 	conflicting, conflicts []string
 }
 
+// rolloutAnnotation says how far a mutator is in force. The gateway reads it, and calls the mutator as a policy of its own.
+const rolloutAnnotation = "admission-gateway.io/rollout"
+
+// byRollout returns the documents without the mutators that have a rollout, and these by the names of their policies, which
+// begin with that of all mutators. Documents of one name are together, so that the second one is a problem.
+func byRollout(objects []document) (together []document, alone map[string][]document) {
+	alone = make(map[string][]document)
+	for _, object := range objects {
+		_, hasRollout := object.GetAnnotations()[rolloutAnnotation]
+		if hasRollout && object.GroupVersionKind().Group == mutationsGroup {
+			name := mutationName + "/" + object.GetKind() + "/" + object.GetName()
+			alone[name] = append(alone[name], object)
+		} else {
+			together = append(together, object)
+		}
+	}
+	return together, alone
+}
+
 // newMutatorSet returns the mutators of the documents, and a problem for each that is not valid. Those whose schemas
 // conflict are left out, as in Gatekeeper (gatekeeper:pkg/mutation/system.go). Documents that are not mutators are passed over.
 func newMutatorSet(objects []document, named *providerSet) (*mutatorSet, []error) {

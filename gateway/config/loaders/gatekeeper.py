@@ -136,7 +136,8 @@ class GatekeeperDocuments(Loader[_Part]):
         elif isinstance(part, _ReadConfig):
             self._excluded = part.excluded
         elif isinstance(part, ForWorker) and part.group == MUTATIONS:
-            self._mutators.append(part)
+            if part.rollout is None:
+                self._mutators.append(part)
         elif isinstance(part, ForWorker) and part.generated != ("", ""):
             self._expansions.append(part)
 
@@ -166,7 +167,12 @@ class GatekeeperDocuments(Loader[_Part]):
         return part.made.of(part.document, (engine, *mutators), make)
 
     def _mutators_of(self, part: _Part) -> tuple[ForWorker, ...]:
-        """Return all mutators for the first of them, which has the entry of all, and none for the others."""
+        """Return all mutators for the first of them, which has the entry of all, and none for the others.
+
+        One with a rollout is not among them: for it, it alone is returned.
+        """
+        if isinstance(part, ForWorker) and part.rollout is not None:
+            return (part,)
         if len(self._sorted_mutators) != len(self._mutators):
             self._sorted_mutators = tuple(sorted(self._mutators, key=lambda one: (one.kind, one.id)))
         return self._sorted_mutators if self._sorted_mutators[0] is part else ()

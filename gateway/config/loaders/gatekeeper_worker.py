@@ -1,8 +1,8 @@
 """What a worker with Gatekeeper's own code evaluates, as entries of a phase.
 
 These are constraints of templates in Rego, each as an entry, and all mutators as one entry, because
-Gatekeeper applies them until none of them changes the object. An entry is for all requests that it may be
-for, and the worker compares them again.
+Gatekeeper applies them until none of them changes the object. A mutator with a rollout is an entry of its
+own. An entry is for all requests that it may be for, and the worker compares them again.
 
 Source: github.com/open-policy-agent/gatekeeper pkg/webhook/{policy,mutation}.go (the kubebuilder:webhook
 markers), apis/mutations/v1, apis/expansion/v1beta1, apis/externaldata.
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from gateway.base.text import one_of, shown
 from gateway.config.kinds.metadata import read_metadata
 from gateway.config.kinds.names import dns_1123_subdomain
-from gateway.config.kinds.policy_rollout import MODE, ROLLOUT, path_of
+from gateway.config.kinds.policy_rollout import MODE, ROLLOUT, path_of, read_policy_rollout
 from gateway.config.loaders.cluster_worker import DENY
 from gateway.config.loaders.part import MadeEntries, Part
 from gateway.config.yaml.fields import child
@@ -101,6 +101,8 @@ class ForWorker(Part):
     """Group and kind of what an ExpansionTemplate generates."""
     has_action: bool = False
     """Whether an ExpansionTemplate replaces the actions of constraints for what it generates."""
+    rollout: PolicyRollout | None = None
+    """That of the annotation of a mutator, which makes it an entry of its own. None without it."""
     made: MadeEntries = field(default_factory=MadeEntries)
 
     def check(self, engine: EngineEntry | None) -> None:
@@ -126,8 +128,11 @@ def read_for_worker(document: Document, fields: Fields, group: str, kind: str) -
         fields.problem("apiVersion", f"found {shown(f'{group}/{version}')}, expected {expected}")
         return None
     metadata = read_metadata(fields, dns_1123_subdomain)
-    for key in (MODE, ROLLOUT):
-        if key in metadata.annotations:
+    rollout = None
+    if group == MUTATIONS and ROLLOUT in metadata.annotations:
+        rollout = read_policy_rollout(fields, metadata)
+    else:
+        for key in metadata.annotations.keys() & {MODE, ROLLOUT}:
             message = f"has no effect: only constraints have a mode, found {shown(kind)}"
             fields.problems.warn(path_of(fields, key), message)
     fields.accept("status")
@@ -139,7 +144,7 @@ def read_for_worker(document: Document, fields: Fields, group: str, kind: str) -
         source = spec.required_group("generatedGVK")
         generated = (source.string("group", ""), source.required_string("kind"))
         has_action = bool(spec.optional_string("enforcementAction"))
-    return ForWorker(document, group, kind, metadata.name, kinds, generated, has_action)
+    return ForWorker(document, group, kind, metadata.name, kinds, generated, has_action, rollout)
 
 
 def _kinds(spec: Fields, kind: str) -> tuple[Kinds, ...]:
@@ -180,13 +185,18 @@ def constraint_entry(
     return rollout.applied_to(entry)
 
 
-def mutation_entry(mutators: Iterable[ForWorker], engine: EngineEntry) -> Webhook:
-    """Return the entry for all *mutators*, at least one."""
+def mutation_entry(mutators: Sequence[ForWorker], engine: EngineEntry) -> Webhook:
+    """Return the entry for all *mutators* that have no rollout, at least one, or for one that has."""
+    first, *_ = mutators
     found = [each.kinds for each in mutators]
     kinds = tuple(kind for each in found for kind in each) if all(found) else ()
-    client = WorkerRef(engine.pool, MUTATION, kind="Mutators", has_own_words=True)
     rules = rules_for(kinds, OPERATIONS, with_subresources=False)
-    return _entry(engine, "mutate", _MUTATION_NAME, client, rules)
+    if first.rollout is None:
+        client = WorkerRef(engine.pool, MUTATION, kind="Mutators", has_own_words=True)
+        return _entry(engine, "mutate", _MUTATION_NAME, client, rules)
+    policy = f"{MUTATION}/{first.kind}/{first.id}"
+    client = WorkerRef(engine.pool, policy, kind=first.kind, has_own_words=True)
+    return first.rollout.applied_to(_entry(engine, "mutate", first.id, client, rules))
 
 
 def _entry(
