@@ -16,10 +16,11 @@ from tests.config.test_webhooks import POOL
 from tests.core.build import labelled
 
 AT = "webhooks[0].rollout.plan"
+SHARES = {"maxFailures": 3, "maxNewlyDeniedPercent": 0.5, "maxDeniedPercent": 2}
 STAGES: list[dict[str, Any]] = [
     {"mode": "Audit", "for": "24h", "gates": {"maxNewlyDeniedOwners": 0, "minReviews": 100}},
     {"mode": "Warn", "groups": ["canary"], "for": "1h30m", "gates": {"maxP99Milliseconds": 200}},
-    {"mode": "Warn", "percentOfNamespaces": 25, "for": "24h", "gates": {"maxFailures": 3}},
+    {"mode": "Warn", "percentOfNamespaces": 25, "for": "24h", "gates": SHARES, "approval": "Required"},
     {"mode": "Enforce"},
 ]
 GROUPS = [
@@ -40,7 +41,13 @@ def test_all_fields_are_read_and_the_first_stage_is_in_force() -> None:
     stages = (
         Stage("Audit", 0, 86_400, Gates(max_newly_denied_owners=0, min_reviews=100)),
         Stage("Warn", 0, 5400, Gates(max_p99_ms=200), ("canary",)),
-        Stage("Warn", 25, 86_400, Gates(max_failures=3)),
+        Stage(
+            "Warn",
+            25,
+            86_400,
+            Gates(max_failures=3, max_newly_denied_percent=0.5, max_denied_percent=2),
+            needs_approval=True,
+        ),
         Stage("Enforce"),
     )
     expected = Plan.of(
@@ -125,6 +132,17 @@ def stage(index: int, **members: object) -> dict[str, Any]:
             "plan.stages[2].gates.maxDifferences",
             "requires rollout.candidate, with which the webhook is compared",
         ),
+        (
+            stage(0, gates={"maxDeniedPercent": 1}),
+            "plan.stages[0].gates.maxDeniedPercent",
+            "is never known in a stage that is enforced nowhere",
+        ),
+        (
+            stage(3, gates={"maxNewlyDeniedPercent": 1}),
+            "plan.stages[3].gates.maxNewlyDeniedPercent",
+            "is never known in a stage that is enforced everywhere",
+        ),
+        (stage(0, approval="Optional"), "plan.stages[0].approval", 'found "Optional", expected Required'),
         (with_plan(groups=[*GROUPS, GROUPS[0]]), "plan.groups[2].name", 'found "canary" twice'),
         (
             with_plan(groups=[{"name": "all", "namespaceSelector": {}}], stages=[{"mode": "Enforce"}]),

@@ -7,10 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gateway.pure.rollout_plan.decide import ActionRefused, adopted, decide, pause, resume, roll_back, skip
+from gateway.pure.rollout_plan.decide import (
+    ActionRefused,
+    adopted,
+    approve,
+    decide,
+    forget,
+    hold,
+    judge,
+    pause,
+    resume,
+    roll_back,
+    skip,
+)
 from gateway.pure.rollout_plan.evidence import Evidence, Tally
 from gateway.pure.rollout_plan.model import Gates, Plan, Rollback, Stage
 from gateway.pure.rollout_plan.state import PlanState, started
+from gateway.pure.rollout_plan.waiting import waits_for
 from tests.rollout_plan.build import HOUR_S, START_S, evidence, good, newly_denied, plan, refused
 
 if TYPE_CHECKING:
@@ -162,6 +175,81 @@ def test_a_long_look_counts_ten_minutes() -> None:
     assert (seen.step, seen.elapsed_s) == (0, 600)
 
 
+SHARES = Gates(max_newly_denied_percent=5, max_denied_percent=12.5, min_reviews=20)
+
+
+def answered(number: int, refused: int, *, is_enforced: bool = False) -> Part:
+    """*number* reviews, of which *refused* are, or would be."""
+    tally = Tally()
+    for index in range(number):
+        tally.answered("a", "u", refuses=index < refused, is_enforced=is_enforced, owner="Pod/a")
+    return tally.part()
+
+
+@pytest.mark.parametrize(
+    ("elsewhere", "enforced", "found"),
+    [
+        ((100, 5), (40, 5), {"maxNewlyDeniedPercent": "pass", "maxDeniedPercent": "pass"}),
+        ((100, 6), (40, 6), {"maxNewlyDeniedPercent": "fail", "maxDeniedPercent": "fail"}),
+        ((19, 19), (19, 19), {"maxNewlyDeniedPercent": "unknown", "maxDeniedPercent": "unknown"}),
+        ((20, 0), (0, 0), {"maxNewlyDeniedPercent": "pass", "maxDeniedPercent": "unknown"}),
+    ],
+)
+def test_a_percentage_is_that_of_the_reviews_that_could_be_denied_so(
+    elsewhere: tuple[int, int], enforced: tuple[int, int], found: dict[str, str]
+) -> None:
+    made = plan(SHARES)
+    state = at(3, made)
+    seen = evidence(state, a=answered(*elsewhere), b=answered(*enforced, is_enforced=True))
+    assert {one.name: one.value for one in judge(made, state, seen) if one.name in found} == found
+    # With a part missing, a share is not known.
+    values = {one.value for one in judge(made, state, seen, ["c"]) if one.name in found}
+    assert values == {"unknown"}
+
+
+APPROVED = Plan.of(replace(stage, needs_approval=index == 0) for index, stage in enumerate(plan().stages))
+
+
+def test_a_stage_that_requires_approval_waits_for_a_person_without_an_end() -> None:
+    state = started(APPROVED, START_S)
+    found = evidence(state, a=good())
+    waiting = after(state, 300, found, APPROVED)
+    assert (waiting.step, waiting.phase) == (0, "Progressing")
+    assert waits_for(APPROVED, waiting, judge(APPROVED, waiting, found), START_S + 1e7) == (
+        "person",
+        ("approval: of a person is required",),
+    )
+    approved = approve(APPROVED, waiting, **PERSON)
+    assert (approved.window, approved.elapsed_s) == (waiting.window, waiting.elapsed_s)
+    promoted = after(approved, 1, found, APPROVED)
+    assert (promoted.step, promoted.approved_by) == (1, "")
+    assert promoted.decisions[-2].who == "ann"
+
+
+def test_an_approval_is_no_gate_and_is_for_one_stage_of_one_plan() -> None:
+    approved = approve(APPROVED, started(APPROVED, START_S), **PERSON)
+    # It does not shorten the stage, and takes no gate's place.
+    assert after(approved, 0.9, evidence(approved, a=good()), APPROVED).step == 0
+    assert after(approved, 2, evidence(approved, a=newly_denied()), APPROVED).phase == "Paused"
+    assert resume(APPROVED, pause(APPROVED, approved, **PERSON), **PERSON).approved_by == "ann"
+    assert adopted(plan(), approved, START_S).approved_by == ""
+    assert skip(APPROVED, approved, **PERSON).approved_by == ""
+
+
+def test_each_rollback_of_its_own_doubles_the_time_of_stages_up_to_eight_times() -> None:
+    state = at(3, AUTO)
+    for hours in (2, 4, 8, 8):
+        back = decide(AUTO, state, evidence(state, a=refused(9, 9)), START_S, since_s=0)
+        assert back is not None
+        resumed = resume(AUTO, back, **PERSON)
+        found = evidence(resumed, a=good())
+        assert after(resumed, hours - 0.1, found, AUTO).step == 2
+        state = after(resumed, hours, found, AUTO)
+        assert state.step == 3
+    assert roll_back(AUTO, at(3, AUTO), **PERSON).rollbacks == 0
+    assert skip(AUTO, replace(state, step=AUTO.last), **PERSON).rollbacks == 0
+
+
 AUTO = plan(Gates(), rollback=Rollback(5, 3))
 
 
@@ -199,7 +287,7 @@ def test_after_a_rollback_only_a_person_continues_even_if_another_plan_was_there
     again = adopted(AUTO, other, START_S)
     assert (again.step, again.phase) == (0, "RolledBack")
     resumed = resume(AUTO, again, **PERSON)
-    assert after(resumed, 1, evidence(resumed, a=good()), AUTO).step == 1
+    assert after(resumed, 2, evidence(resumed, a=good()), AUTO).step == 1
     assert adopted(AUTO, adopted(plan(), resumed, START_S), START_S).phase == "Progressing"
 
 
@@ -229,6 +317,14 @@ def test_persons_go_one_step_and_are_named() -> None:
         (roll_back, at(0), "cannot roll back: the plan is in its first stage"),
         (resume, at(0), "cannot resume: the plan is Progressing, expected Paused or RolledBack"),
         (skip, skip(plan(), at(5), **PERSON), "cannot skip: the plan is Complete, expected Progressing or"),
+        (approve, at(0), "cannot approve: stage 1 requires no approval"),
+        (
+            approve,
+            replace(at(0), outline=APPROVED.outline, approved_by="eve"),
+            "cannot approve: eve has approved already",
+        ),
+        (forget, at(0), "cannot forget: a process still has the plan, which is Progressing"),
+        (skip, hold(at(0), START_S), "cannot skip: the plan is Held, expected"),
         (pause, replace(at(0), generation="0" * 32), "cannot pause: the state is that of another plan"),
     ],
 )

@@ -53,19 +53,37 @@ def check_decision(write: Write, before: PlanState, after: PlanState) -> None:
         case "pause" | "resume":
             assert after.step == before.step
             assert is_person or decision.action == "pause"
+        case "approve":
+            assert is_person
+            assert (after.step, after.phase) == (before.step, "Progressing")
+            assert not before.approved_by
+        case "hold":
+            assert (after.step, after.phase, is_person) == (before.step, "Held", False)
+            assert after.stage.rollout == made.stages[before.step].rollout
+        case "forget":
+            assert (before.phase, after.phase, is_person) == ("Held", "Forgotten", True)
         case "restart":
-            assert after.generation != before.generation
+            assert after.generation != before.generation or before.is_of_removed_plan
             assert after.step <= before.step
+            assert after.step == 0 or before.phase != "Forgotten"
+            assert after.phase == "RolledBack" or after.generation not in before.rolled_back
+            assert after.phase in ("Paused", "RolledBack") or not before.paused_by
             assert after.step == 0 or (
                 after.stage_digests[: after.step + 1] == before.stage_digests[: after.step + 1]
             )
         case action:
             raise AssertionError(action)
+    if after.window != before.window:
+        # An approval is for one stage. Nothing but a person takes a rollback back.
+        assert after.approved_by == ""
+    assert is_person or set(before.rolled_back[-7:]) <= set(after.rolled_back)
 
 
 def check_promotion(write: Write, before: PlanState) -> None:
     """Check that all gates passed by all the evidence that had been seen, in words of its own."""
-    gates, known = write.plan.stages[before.step].gates, write.known
+    stage, known = write.plan.stages[before.step], write.known
+    gates = stage.gates
+    assert before.approved_by or not stage.needs_approval
     assert known.window == before.evidence_window
     assert known.parts.keys() >= before.sources.keys() | set(write.expected)
     assert all(known.parts[one].sequence >= number for one, number in before.sources.items())
@@ -78,6 +96,13 @@ def check_promotion(write: Write, before: PlanState) -> None:
         (gates.max_denied_owners, len({one for part in parts for one in part.denied_owners.items})),
     ):
         assert most is None or number <= most
+    enforced = sum(part.enforced for part in parts)
+    reviews = sum(part.reviews for part in parts)
+    for percent, number, seen in (
+        (gates.max_newly_denied_percent, sum(part.newly_denied for part in parts), reviews - enforced),
+        (gates.max_denied_percent, sum(part.denied for part in parts), enforced),
+    ):
+        assert percent is None or (seen >= gates.min_reviews and number / seen <= percent / 100)
 
 
 def check(world: World) -> None:
@@ -99,15 +124,19 @@ def check(world: World) -> None:
         decision = after.decisions[-1]
         if decision.action in ("promote", "complete") and not decision.who:
             # No time is counted twice, whoever counts it and however its clock goes.
-            assert write.true_s - began_s - paused_s >= write.plan.stages[before.step].for_s - 1e-6
+            # After rollbacks it lasts longer.
+            least_s = write.plan.stages[before.step].for_s * (1, 2, 4, 8)[before.rollbacks]
+            assert write.true_s - began_s - paused_s >= least_s - 1e-6
             key = after.generation, before.step
             assert key not in promoted
             promoted.add(key)
         if decision.who or decision.action in ("rollback", "restart"):
             promoted -= {key for key in promoted if key[1] >= after.step}
         if before.phase in ("Paused", "RolledBack", "Complete"):
-            # Only a person, or another plan, ends these.
-            assert decision.who or decision.action == "restart"
+            # Only a person, or another plan or none, ends these.
+            assert decision.who or decision.action in ("restart", "hold")
+        if before.is_of_removed_plan:
+            assert decision.action in ("restart", "forget")
         if after.window == before.window:
             if after.phase == "Paused":
                 paused_at = write.true_s
@@ -142,6 +171,9 @@ def test_the_laws_hold_for_all_seeds(part: int) -> None:
         assert actions[name] > 3, actions
     for name in ("skip by a person", "resume by a person", "rollback by a person", "restart by itself"):
         assert actions[name] > 3, actions
+    for name in ("hold by itself", "approve by a person"):
+        assert actions[name] > 3, actions
+    assert actions["forget by a person"] > 0, actions
 
 
 def test_a_plan_with_only_passing_data_completes_without_a_step_back() -> None:
@@ -215,6 +247,14 @@ def test_a_later_stage_is_enforced_in_the_same_namespaces_and_perhaps_in_more(
         assert before <= enforced
         before = enforced
     assert len(before) == len({f"{name} {index % 3}" for index, name in enumerate(names)})
+
+
+@given(seed=st.integers(0, 10_000))
+def test_a_state_has_what_is_in_force_in_each_stage(seed: int) -> None:
+    made = some_plan(random.Random(seed)) if seed % 2 else plan()
+    read = PlanState.from_json(started(made, START_S).as_json())
+    assert [one.rollout for one in read.outline.stages] == [one.rollout for one in made.stages]
+    assert [str(one) for one in read.outline.stages] == [str(one) for one in made.stages]
 
 
 @pytest.mark.parametrize("step", range(1, 6))

@@ -16,7 +16,7 @@ from gateway.pure.rollout_plan.reading import InvalidState
 from gateway.pure.rollout_plan.state import MAX_DECISIONS, PlanState, started
 from tests.rollout_plan.build import START_S, evidence, good, newly_denied, plan
 
-STAGE = {"mode": "Warn", "percentOfNamespaces": 0, "groups": []}
+STAGE = {"mode": "Warn", "percentOfNamespaces": 0, "groups": [], "needsApproval": False}
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),

@@ -10,7 +10,17 @@ import random
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from gateway.pure.rollout_plan.decide import ActionRefused, decide, pause, resume, roll_back, skip
+from gateway.pure.rollout_plan.decide import (
+    ActionRefused,
+    approve,
+    decide,
+    forget,
+    hold,
+    pause,
+    resume,
+    roll_back,
+    skip,
+)
 from gateway.pure.rollout_plan.evidence import Evidence, Part, Tally
 from gateway.pure.rollout_plan.model import STRENGTH, Gates, Plan, Rollback, Stage
 from gateway.pure.rollout_plan.state import PlanState, started
@@ -34,8 +44,11 @@ def some_plan(chance: random.Random) -> Plan:
             max_failures=chance.choice([None, 2]),
             min_reviews=chance.choice([1, 5]),
             min_namespaces=chance.choice([0, 2]),
+            max_newly_denied_percent=chance.choice([None, 12.5]),
+            max_denied_percent=chance.choice([None, 20.0]) if percent else None,
         )
-        stages.append(Stage(MODES[mode], percent, chance.choice([0.0, 60.0, 3600.0]), gates))
+        time_s, needs_approval = chance.choice([0.0, 60.0, 3600.0]), chance.random() < 0.2
+        stages.append(Stage(MODES[mode], percent, time_s, gates, needs_approval=needs_approval))
     stages.append(Stage("Enforce", 0, chance.choice([0.0, 600.0]), Gates(max_denied_owners=5)))
     rollback = chance.choice([None, Rollback(2, 2)])
     critical = chance.random() < 0.2
@@ -78,6 +91,8 @@ class World:
         self.chance = random.Random(seed)
         self.faults = faults
         self.plan = some_plan(self.chance)
+        self.is_removed = False
+        """Whether no replica has the plan."""
         self.true_s = 0.0
         self.starts = 0
         self.evidence: dict[str, tuple[str, Part]] = {}
@@ -113,7 +128,8 @@ class World:
                 f"u{index % 2}",
                 0.003,
                 refuses=bad,
-                is_enforced=bad and stage.is_enforced_somewhere and self.chance.random() < 0.6,
+                is_enforced=stage.mode == "Enforce"
+                or (stage.is_enforced_somewhere and self.chance.random() < 0.6),
                 is_failure=bad and index == 0,
                 owner=f"ReplicaSet/{self.chance.randint(0, 4)}",
             )
@@ -129,8 +145,18 @@ class World:
             known = known.merged(Evidence(window, {source: part}))
         expected = tuple(each.source for each in self.replicas)
         now_s = one.wall_offset_s + self.true_s
+        if self.is_removed:
+            found = None if one.seen.is_of_removed_plan else hold(one.seen, now_s)
+            self.propose(one, found, known, expected)
+            return
         since_s = self.true_s - one.read_at_s
         found = decide(one.plan, one.seen, known, now_s, since_s=since_s, expected=expected)
+        self.propose(one, found, known, expected)
+
+    def propose(
+        self, one: Replica, found: PlanState | None, known: Evidence, expected: tuple[str, ...]
+    ) -> None:
+        """Write *found* in place of what *one* has read, now or later."""
         if found is None:
             return
         one.pending = one.version, found, known, expected
@@ -152,7 +178,7 @@ class World:
         self.writes.append(Write(self.true_s, before, found, plan, known, expected))
 
     def person(self) -> None:
-        action = self.chance.choice([pause, resume, skip, roll_back])
+        action = self.chance.choice([pause, resume, resume, skip, roll_back, approve, approve, forget])
         state = self.state
         try:
             found = action(self.plan, state, who="ann", why="", now_s=START_S + self.true_s)
@@ -165,6 +191,13 @@ class World:
         chance, one = self.chance, self.chance.choice(self.replicas)
         self.true_s += chance.choice([1.0, 10.0, 120.0, 1500.0])
         what = chance.random()
+        if not self.faults and self.state.stage.needs_approval and not self.state.approved_by:
+            self.put(
+                approve(self.plan, self.state, who="ann", why="", now_s=START_S + self.true_s),
+                Evidence(self.state.evidence_window),
+                (),
+                self.plan,
+            )
         if what < 0.6 or not self.faults:
             self.observe(one)
             self.traffic(one)
@@ -182,8 +215,10 @@ class World:
             gone = chance.choice(sorted(self.evidence))
             del self.evidence[gone]
             self.lost.add(gone)
-        elif what < 0.97:
+        elif what < 0.965:
             self.person()
+        elif what < 0.98:
+            self.is_removed = not self.is_removed
         else:
             self.plan = replace(self.plan, max_wait_s=self.plan.max_wait_s + 1)
             for each in self.replicas:

@@ -16,6 +16,7 @@ from gateway.config.kinds.declare import (
     Group,
     Groups,
     Integer,
+    Number,
     Text,
     Texts,
     declare,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from gateway.config.yaml.fields import Fields
 
 MODES: tuple[Mode, ...] = get_args(Mode)
+REQUIRED: Final = "Required"
 _YEAR_S: Final = 366 * 86_400.0
 _MOST: Final = 1_000_000_000
 
@@ -74,6 +76,14 @@ class _Gates(Declared):
     max_exception_uses: int | None = optional(
         _COUNT, "Requests for which a PolicyException leaves the webhook out"
     )
+    max_newly_denied_percent: float | None = optional(
+        Number(0, 100, "percent"),
+        "`maxNewlyDenied` of 100 reviews where it is not enforced. Unknown below `minReviews` of them",
+    )
+    max_denied_percent: float | None = optional(
+        Number(0, 100, "percent"),
+        "`maxDenied` of 100 reviews where it is enforced. Unknown below `minReviews` of them",
+    )
     min_reviews: int = declare(
         Integer(1, _MOST),
         "Answers of the webhook that have to be there before anything is promoted",
@@ -94,6 +104,8 @@ class _Gates(Declared):
             self.max_failures,
             self.max_p99_ms,
             self.max_exception_uses,
+            self.max_newly_denied_percent,
+            self.max_denied_percent,
             self.min_reviews,
             self.min_namespaces,
             self.min_users,
@@ -122,12 +134,23 @@ class _Stage(Declared):
     for_s: float = declare(
         Duration(0, _YEAR_S), "How long the stage lasts at least", default=0.0, name="for", written="0s"
     )
+    approval: str | None = optional(
+        Choice((REQUIRED,)),
+        "Whether a person has to [approve](rollout-plans.md#approval) before the next stage begins",
+    )
     gates: _Gates = declare(Group(_Gates), "What has to hold before the next stage begins", default=_NO_GATES)
 
     @property
     def stage(self) -> model.Stage:
         """The stage itself."""
-        return model.Stage(self.mode, self.percent_of_namespaces, self.for_s, self.gates.gates, self.groups)
+        return model.Stage(
+            self.mode,
+            self.percent_of_namespaces,
+            self.for_s,
+            self.gates.gates,
+            self.groups,
+            needs_approval=self.approval is not None,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +212,15 @@ class PlanEntry(Declared):
                 source.problems.warn(f"{at}.gates", limits)
             if index < len(self.stages) - 1 and stage.for_s == 0:
                 source.problems.warn(f"{at}.for", "none: the stage ends with the first review that passes")
+        for index, made in enumerate(() if found else self.plan.stages):
+            at = f"{source.at('stages')}[{index}].gates"
+            if made.is_enforced_everywhere and made.gates.max_newly_denied_percent is not None:
+                message = "is never known in a stage that is enforced everywhere"
+                source.problems.add(f"{at}.maxNewlyDeniedPercent", message)
+            if not made.is_enforced_somewhere and made.gates.max_denied_percent is not None:
+                source.problems.add(
+                    f"{at}.maxDeniedPercent", "is never known in a stage that is enforced nowhere"
+                )
         if not found and self.stages and not self._stages[-1].is_enforced_somewhere:
             last = f"{source.at('stages')}[{len(self.stages) - 1}].mode"
             source.problems.warn(last, f"the last stage is {self.stages[-1].mode}: it is never enforced")

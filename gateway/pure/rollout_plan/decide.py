@@ -8,7 +8,9 @@
 4. *No return*: after a rollback only a person lets a plan of this generation continue, also if another plan
    was in force meanwhile. The stage of a plan that is removed holds until a person says otherwise.
 5. *A rollback of its own* is one step, of a plan that asks for it and is not critical, because of requests
-   that were refused: for so many owners in so many namespaces, however often each tried.
+   that were refused: for so many owners in so many namespaces, however often each tried. After each, stages
+   last twice as long, until the plan is complete.
+6. *An approval* of a person is for what comes after one stage, and ends with it.
 """
 
 from __future__ import annotations
@@ -35,8 +37,14 @@ VALUES: Final[tuple[Value, ...]] = get_args(Value)
 
 LONGEST_LOOK_S: Final = 600.0
 """Time that counts between two looks at the state. Nobody watched the stage for the rest of a longer one."""
+MAX_DOUBLINGS: Final = 3
+"""A stage lasts at most eight times as long after rollbacks."""
+APPROVAL: Final = "approval"
+"""The name of the gate that a person lets pass."""
 HEARTBEAT_S: Final = 60.0
 """Time after which what has been watched is written down."""
+_RATES: Final = ("maxP99Milliseconds", "maxNewlyDeniedPercent", "maxDeniedPercent")
+"""Gates whose number can become smaller with more evidence."""
 _NAMED: Final = 3
 """Owners in the reason of a decision."""
 
@@ -50,7 +58,7 @@ class GateResult:
     """What one gate says."""
 
     name: str
-    """The field of ``gates``, or ``evidence``."""
+    """The field of ``gates``, ``evidence`` or ``approval``."""
     value: Value
     found: str
     """What was found, with what was expected."""
@@ -75,7 +83,16 @@ def judge(plan: Plan, state: PlanState, evidence: Evidence, expected: Iterable[s
         results = [_without_part(one) for one in results]
     if len(parts) > MAX_SOURCES:
         results.append(GateResult("evidence", "unknown", f"of more than {MAX_SOURCES} starts of replicas"))
+    if plan.stages[state.step].needs_approval:
+        by = state.approved_by
+        found = f"given by {by}" if by else "of a person is required"
+        results.append(GateResult(APPROVAL, "pass" if by else "unknown", found))
     return results
+
+
+def lasts_s(plan: Plan, state: PlanState) -> float:
+    """Return how long the present stage of *plan* lasts at least, in seconds."""
+    return float(plan.stages[state.step].for_s * 2 ** min(state.rollbacks, MAX_DOUBLINGS))
 
 
 def decide(
@@ -98,17 +115,19 @@ def decide(
         return adopted(plan, state, now_s)
     if state.phase != "Progressing":
         return None
-    stage = plan.stages[state.step]
+    wanted_s = lasts_s(plan, state)
     elapsed_s = state.elapsed_s + min(max(since_s, 0.0), LONGEST_LOOK_S)
     results = judge(plan, state, evidence, expected)
     if (why := _reason_to_go_back(plan, state, evidence)) is not None:
         return _before(state, why, now_s)
     if failed := [str(one) for one in results if one.value == "fail"]:
         return state.decided("pause", state.step, "Paused", why="; ".join(failed), now_s=now_s)
-    unknown = [str(one) for one in results if one.value == "unknown"]
-    if not unknown and elapsed_s >= stage.for_s and now_s - state.started_at_s >= stage.for_s:
+    is_passed = all(one.value == "pass" for one in results)
+    if is_passed and elapsed_s >= wanted_s and now_s - state.started_at_s >= wanted_s:
         return _next(plan, state, f"all gates passed for {_time(elapsed_s)}", now_s)
-    if unknown and elapsed_s >= stage.for_s + plan.max_wait_s:
+    # A person may take any time.
+    unknown = [str(one) for one in results if one.value == "unknown" and one.name != APPROVAL]
+    if unknown and elapsed_s >= wanted_s + plan.max_wait_s:
         why = f"no data for {_time(elapsed_s)}: {'; '.join(unknown)}"
         return state.decided("pause", state.step, "Paused", why=why, now_s=now_s)
     parts = evidence.parts if evidence.window == state.evidence_window else {}
@@ -184,14 +203,7 @@ def pause(plan: Plan, state: PlanState, *, who: str, why: str, now_s: float) -> 
     _expect(plan, state, "pause", who, "Progressing")
     paused = state.decided("pause", state.step, "Paused", why=why, now_s=now_s, who=who)
     # The stage goes on afterwards: what has been seen and the time until now count.
-    return replace(
-        paused,
-        window=state.window,
-        started_at_s=state.started_at_s,
-        elapsed_s=state.elapsed_s,
-        sources=state.sources,
-        paused_by=paused.decisions[-1].who,
-    )
+    return replace(_continued(state, paused), paused_by=paused.decisions[-1].who)
 
 
 def resume(plan: Plan, state: PlanState, *, who: str, why: str, now_s: float) -> PlanState:
@@ -205,15 +217,22 @@ def resume(plan: Plan, state: PlanState, *, who: str, why: str, now_s: float) ->
     _expect(plan, state, "resume", who, "Paused", "RolledBack")
     resumed = state.decided("resume", state.step, "Progressing", why=why, now_s=now_s, who=who)
     resumed = replace(resumed, rolled_back=_without(state.rolled_back, plan.digest))
-    if not state.is_paused_by_person:
-        return resumed
-    return replace(
-        resumed,
-        window=state.window,
-        started_at_s=state.started_at_s,
-        elapsed_s=state.elapsed_s,
-        sources=state.sources,
-    )
+    return _continued(state, resumed) if state.is_paused_by_person else resumed
+
+
+def approve(plan: Plan, state: PlanState, *, who: str, why: str, now_s: float) -> PlanState:
+    """Return the state after a person has approved of the next stage: it begins when all other gates pass.
+
+    Raises:
+        ActionRefused: the plan does not progress, or its stage needs no approval or has one.
+    """
+    _expect(plan, state, "approve", who, "Progressing")
+    if not state.stage.needs_approval:
+        raise ActionRefused(f"cannot approve: stage {state.step + 1} requires no approval")
+    if state.approved_by:
+        raise ActionRefused(f"cannot approve: {state.approved_by} has approved already")
+    found = state.decided("approve", state.step, "Progressing", why=why, now_s=now_s, who=who)
+    return replace(_continued(state, found), approved_by=found.decisions[-1].who)
 
 
 def skip(plan: Plan, state: PlanState, *, who: str, why: str, now_s: float) -> PlanState:
@@ -248,9 +267,22 @@ def _expect(plan: Plan, state: PlanState, action: str, who: str, *phases: str) -
         raise ActionRefused(f"cannot {action}: the plan is {state.phase}, expected {' or '.join(phases)}")
 
 
+def _continued(state: PlanState, found: PlanState) -> PlanState:
+    """Return *found*, the state after a decision on *state*, with the stage as it was."""
+    return replace(
+        found,
+        window=state.window,
+        started_at_s=state.started_at_s,
+        elapsed_s=state.elapsed_s,
+        sources=state.sources,
+        approved_by=state.approved_by,
+    )
+
+
 def _next(plan: Plan, state: PlanState, why: str, now_s: float, who: str = "") -> PlanState:
     if state.step >= plan.last:
-        return state.decided("complete", plan.last, "Complete", why=why, now_s=now_s, who=who)
+        done = state.decided("complete", plan.last, "Complete", why=why, now_s=now_s, who=who)
+        return replace(done, rollbacks=0)
     action: Literal["skip", "promote"] = "skip" if who else "promote"
     return state.decided(action, state.step + 1, "Progressing", why=why, now_s=now_s, who=who)
 
@@ -258,7 +290,8 @@ def _next(plan: Plan, state: PlanState, why: str, now_s: float, who: str = "") -
 def _before(state: PlanState, why: str, now_s: float, who: str = "") -> PlanState:
     found = state.decided("rollback", state.step - 1, "RolledBack", why=why, now_s=now_s, who=who)
     rolled_back = (*_without(state.rolled_back, state.generation), state.generation)
-    return replace(found, rolled_back=rolled_back[-MAX_ROLLED_BACK:])
+    rollbacks = state.rollbacks if who else min(state.rollbacks + 1, MAX_DOUBLINGS)
+    return replace(found, rolled_back=rolled_back[-MAX_ROLLED_BACK:], rollbacks=rollbacks)
 
 
 def _without(generations: tuple[str, ...], generation: str) -> tuple[str, ...]:
@@ -304,6 +337,21 @@ def _gates(gates: Gates, total: Part) -> Iterator[GateResult]:
             value = "fail" if number > most else "pass" if seen else "unknown"
             who = f", {_owners(owners)}" if owners else ""
             yield GateResult(name, value, f"{number}{who}, expected at most {most}")
+    shares = (
+        (
+            "maxNewlyDeniedPercent",
+            gates.max_newly_denied_percent,
+            total.newly_denied,
+            total.reviews - total.enforced,
+        ),
+        ("maxDeniedPercent", gates.max_denied_percent, total.denied, total.enforced),
+    )
+    for name, share, number, seen in shares:
+        if share is not None:
+            # Of few reviews it would be a matter of chance.
+            is_known = seen >= max(gates.min_reviews, 1)
+            value = "unknown" if not is_known else "fail" if number * 100 > share * seen else "pass"
+            yield GateResult(name, value, f"{number} of {seen} reviews, expected at most {share:g} percent")
     if gates.max_p99_ms is not None:
         found = p99_ms(total.latencies)
         value = "unknown" if found is None else "fail" if found >= gates.max_p99_ms else "pass"
@@ -313,7 +361,7 @@ def _gates(gates: Gates, total: Part) -> Iterator[GateResult]:
 
 def _without_part(result: GateResult) -> GateResult:
     """Return *result* if part of the evidence is not there: what has been counted can only be more."""
-    is_a_rate = result.name == "maxP99Milliseconds"
+    is_a_rate = result.name in _RATES
     if result.value == "pass" or (is_a_rate and result.value == "fail"):
         return replace(result, value="unknown")
     return result

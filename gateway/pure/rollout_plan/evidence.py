@@ -75,6 +75,8 @@ class Part:
     """How much it has counted: a later part has more."""
     reviews: int = 0
     """Answers of the webhook, failures among them."""
+    enforced: int = 0
+    """Those of them where it is enforced."""
     namespaces: Seen = NOTHING
     """Digests of the namespaces of these reviews."""
     users: Seen = NOTHING
@@ -122,6 +124,7 @@ class Part:
 _COUNTS: Final = {
     "sequence": "sequence",
     "reviews": "reviews",
+    "enforced": "enforced",
     "newlyDenied": "newly_denied",
     "denied": "denied",
     "compared": "compared",
@@ -236,6 +239,7 @@ class Tally:
         object.
         """
         self._add("reviews")
+        self._add("enforced", is_enforced)
         self._add("failures", is_failure)
         if namespace:
             self._see("namespaces", _short(namespace), MAX_SEEN)

@@ -51,6 +51,10 @@ class Gates:
     """The 99th percentile of the time of a call."""
     max_exception_uses: int | None = None
     """Requests for which a PolicyException left the webhook out."""
+    max_newly_denied_percent: float | None = None
+    """``max_newly_denied`` of 100 reviews where it is not enforced."""
+    max_denied_percent: float | None = None
+    """``max_denied`` of 100 reviews where it is enforced."""
     min_reviews: int = 1
     min_namespaces: int = 0
     """Different namespaces of these reviews."""
@@ -81,6 +85,8 @@ class Stage:
     gates: Gates = NO_GATES
     groups: tuple[str, ...] = ()
     """Names of the groups in which it is enforced from this stage on."""
+    needs_approval: bool = False
+    """Whether a person has to approve of what comes after it."""
     included: tuple[Selector, ...] = ()
     """The groups of this stage and of those before it."""
     excluded: tuple[Selector, ...] = ()
@@ -174,8 +180,11 @@ class Plan:
 
     @cached_property
     def outline(self) -> Plan:
-        """The plan without what decides about its stages: enough to keep a stage in force."""
-        stages = (Stage(one.mode, one.percent_of_namespaces, groups=one.groups) for one in self.stages)
+        """The plan without what the gateway decides by: enough to keep a stage in force, and for a person."""
+        stages = (
+            Stage(one.mode, one.percent_of_namespaces, groups=one.groups, needs_approval=one.needs_approval)
+            for one in self.stages
+        )
         return Plan.of(stages, self.groups, salt=self.salt)
 
     @property

@@ -25,7 +25,12 @@ def as_json(outline: Plan) -> Json:
     """Return *outline* as JSON."""
     return {
         "stages": [
-            {"mode": one.mode, "percentOfNamespaces": one.percent_of_namespaces, "groups": list(one.groups)}
+            {
+                "mode": one.mode,
+                "percentOfNamespaces": one.percent_of_namespaces,
+                "groups": list(one.groups),
+                "needsApproval": one.needs_approval,
+            }
             for one in outline.stages
         ],
         "groups": [{"name": one.name, "labels": _labels(one.selector)} for one in outline.groups],
@@ -71,7 +76,10 @@ def _group(found: Json) -> Group:
 
 def _stage(found: Json) -> Stage:
     mode, percent = one_from(found, "mode", STRENGTH), count(found, "percentOfNamespaces", 100)
-    return Stage(mode, percent, groups=tuple(_texts(found, "groups")))
+    needs_approval = found.get("needsApproval")
+    if not isinstance(needs_approval, bool):
+        raise InvalidState("needsApproval: expected true or false")
+    return Stage(mode, percent, groups=tuple(_texts(found, "groups")), needs_approval=needs_approval)
 
 
 def _texts(found: Json, name: str) -> list[str]:

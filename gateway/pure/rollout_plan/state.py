@@ -27,9 +27,12 @@ if TYPE_CHECKING:
 
 Phase = Literal["Progressing", "Paused", "RolledBack", "Complete", "Held", "Forgotten"]
 """Held: the plan was removed, and its stage holds. Forgotten: a person has ended that."""
+# fmt: off
 Action = Literal[
-    "start", "restart", "promote", "complete", "pause", "resume", "skip", "rollback", "hold", "forget"
+    "start", "restart", "promote", "complete", "pause", "resume", "approve", "skip", "rollback", "hold",
+    "forget",
 ]
+# fmt: on
 
 PHASES: tuple[Phase, ...] = get_args(Phase)
 ACTIONS: tuple[Action, ...] = get_args(Action)
@@ -95,6 +98,10 @@ class PlanState:
     """Generations that were rolled back and that no person has resumed, the last ones."""
     paused_by: str = ""
     """The person who has paused it, and whose pause holds also if the plan was removed and returns."""
+    approved_by: str = ""
+    """The person who has approved of the stage after this one."""
+    rollbacks: int = 0
+    """How often the plan went back by itself since it was complete last."""
     decisions: tuple[Decision, ...] = ()
     """The last ones, the oldest first; never empty."""
 
@@ -139,6 +146,7 @@ class PlanState:
             elapsed_s=0.0,
             sources={},
             paused_by="",
+            approved_by="",
             decisions=(*self.decisions, decision)[-MAX_DECISIONS:],
         )
 
@@ -156,6 +164,8 @@ class PlanState:
             "sources": dict(sorted(self.sources.items())),
             "rolledBack": list(self.rolled_back),
             "pausedBy": self.paused_by,
+            "approvedBy": self.approved_by,
+            "rollbacks": self.rollbacks,
             "decisions": [one.as_json() for one in self.decisions],
         }
 
@@ -181,6 +191,8 @@ class PlanState:
             sources=_sources(found),
             rolled_back=tuple(_digest(one, "rolledBack") for one in rolled_back),
             paused_by=text(found, "pausedBy", MAX_WHO),
+            approved_by=text(found, "approvedBy", MAX_WHO),
+            rollbacks=count(found, "rollbacks"),
             decisions=tuple(map(_decision, items(found, "decisions", 1, MAX_DECISIONS))),
         )
         if len(state.outline.stages) != len(digests):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
 
 from gateway.pure.core.durations import format_duration
-from gateway.pure.rollout_plan.decide import LONGEST_LOOK_S
+from gateway.pure.rollout_plan.decide import APPROVAL, LONGEST_LOOK_S, lasts_s
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -59,17 +59,19 @@ def waits_for(
     """
     if (found := held(state)) is not None:
         return found
-    stage = plan.stages[state.step]
+    wanted_s = lasts_s(plan, state)
     elapsed_s = state.elapsed_s + min(max(since_s, 0.0), LONGEST_LOOK_S)
-    left_s = stage.for_s - min(elapsed_s, now_s - state.started_at_s)
-    texts = [f"for {format_duration(stage.for_s)}: {_rounded(left_s)} left"] if left_s > 0 else []
+    left_s = wanted_s - min(elapsed_s, now_s - state.started_at_s)
+    texts = [f"for {format_duration(wanted_s)}: {_rounded(left_s)} left"] if left_s > 0 else []
     open_gates = [one for one in results if one.value != "pass"]
     texts += map(str, open_gates)
     if left_s > 0:
         return Waiting("time", tuple(texts))
     if not open_gates:
         return Waiting("decision", ("a decision: all gates pass",))
-    if (wait_s := stage.for_s + plan.max_wait_s - elapsed_s) > 0:
+    if all(one.name == APPROVAL for one in open_gates):
+        return Waiting("person", tuple(texts))
+    if (wait_s := wanted_s + plan.max_wait_s - elapsed_s) > 0:
         texts.append(f"it pauses in {_rounded(wait_s)} if that stays so")
     return Waiting("data", tuple(texts))
 

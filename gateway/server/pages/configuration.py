@@ -330,8 +330,9 @@ def _(value: Plan) -> Json:
 
 @_plain.register
 def _(value: Stage) -> Json:
-    found = _members(value, "for_s", "included", "excluded", "salt")
-    return {**found, "for": format_duration(value.for_s)}
+    found = _members(value, "for_s", "included", "excluded", "salt", "needs_approval")
+    approval = {"approval": "Required"} if value.needs_approval else {}
+    return {**found, "for": format_duration(value.for_s), **approval}
 
 
 @_plain.register

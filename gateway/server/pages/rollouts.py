@@ -199,6 +199,10 @@ def _effect(action: str, one: LivePlan, state: PlanState) -> Json:
             step, text = state.step, "The plan continues in its present stage. What is in force stays."
             if not state.is_paused_by_person:
                 text = "The present stage begins again, without its evidence. What is in force stays."
+        case "approve":
+            step, text = state.step, "The next stage may begin, once all gates pass. What is in force stays."
+        case "forget":
+            step, text = state.step, "This stage does not hold any more: what the configuration says does."
         case "skip" if state.step >= one.plan.last:
             step, text = state.step, "The plan is complete. What is in force stays."
         case "skip":

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 ACTS: Final = {
     "pause": decide.pause,
     "resume": decide.resume,
+    "approve": decide.approve,
     "skip": decide.skip,
     "rollback": decide.roll_back,
     "forget": decide.forget,
@@ -71,6 +72,8 @@ def possible(state: PlanState) -> list[str]:
     if state.is_of_removed_plan:
         return ["forget"] if state.phase == "Held" else []
     found = ["pause"] if state.phase == "Progressing" else []
+    needs_approval = state.stage.needs_approval and not state.approved_by
+    found += ["approve"] if needs_approval and state.phase == "Progressing" else []
     found += ["resume"] if state.phase in ("Paused", "RolledBack") else []
     found += ["skip"] if state.phase != "Complete" else []
     return [*found, "rollback"] if state.step > 0 else found

@@ -32,6 +32,7 @@ _POLL_S: Final = 0.02
 _ACTIONS: Final = {
     "pause": "promote nothing until the plan is resumed",
     "resume": "let a paused or rolled back plan continue",
+    "approve": "let the next stage begin where a stage requires approval, once its gates pass",
     "skip": "put the next stage in force, whatever the gates say",
     "rollback": "put the stage before in force",
     "forget": "let the configuration hold again, after a plan was removed and its stage held",

@@ -72,6 +72,8 @@ class PlanResults:
         self.reviews = 0
         self._hooks = {one.plan_id: one for one in config.webhooks if one.plan is not None}
         self._stages = {id_: tuple(_by_stage(hook)) for id_, hook in self._hooks.items()}
+        self._with_shares = {id_ for id_, hook in self._hooks.items() if _has_shares(hook)}
+        """Those of which it counts where they are enforced, also if they refuse nothing."""
         self._seen: dict[WebhookId, list[_Seen]] = {id_: [] for id_ in self._hooks}
         self._number = 0
         self._times: list[float] = []
@@ -123,7 +125,7 @@ class PlanResults:
             return
         self._number += 1
         enforced = 0
-        if flags[0]:
+        if flags[0] or id_ in self._with_shares:
             for step, selection in enumerate(self._stages[id_]):
                 enforced |= (not modes_of(selection, request, namespace, time_s)) << step
         found = request.object if request.has_object else request.old_object
@@ -212,15 +214,25 @@ def _title(hook: Webhook) -> str:
     return f"{hook.phase} {hook.configuration}/{hook.name}"
 
 
+def _has_shares(hook: Webhook) -> bool:
+    plan = plan_of(hook)
+    gates = [] if plan is None else [one.gates for one in plan.stages]
+    return any(
+        one.max_newly_denied_percent is not None or one.max_denied_percent is not None for one in gates
+    )
+
+
 def _without_times(plan: Plan) -> tuple[Plan, list[str]]:
     """Return *plan* without the gates that a replay cannot judge, and the names of these."""
     gates = [one.gates for one in plan.stages]
     names = {
         "maxP99Milliseconds": any(one.max_p99_ms is not None for one in gates),
         "maxDifferences": any(one.max_differences is not None for one in gates),
+        "approval": any(one.needs_approval for one in plan.stages),
     }
     stages = tuple(
-        replace(one, gates=replace(one.gates, max_p99_ms=None, max_differences=None)) for one in plan.stages
+        replace(one, gates=replace(one.gates, max_p99_ms=None, max_differences=None), needs_approval=False)
+        for one in plan.stages
     )
     return replace(plan, stages=stages), [name for name, is_there in names.items() if is_there]
 
