@@ -38,7 +38,7 @@ def warnings_of(rollout: object) -> list[tuple[str, str]]:
 
 def test_without_a_rollout_a_webhook_is_enforced() -> None:
     assert read(None).rollout is None
-    assert read({}).rollout == Rollout()
+    assert read({}).rollout == Rollout(is_mode_given=False)
 
 
 def test_all_fields_are_read() -> None:

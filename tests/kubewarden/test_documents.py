@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gateway.config.yaml.documents import ENGINES
-from gateway.pure.core.webhook import Rule, WorkerRef
+from gateway.pure.core.webhook import Rollout, Rule, WorkerRef
 from tests.config.documents import load_documents, problems_of
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def test_monitor_is_the_mode_audit() -> None:
     assert (hook.rollout.mode, worker_of(hook).parameters) == ("Audit", b'{"action":"deny"}')
     monitoring["metadata"]["annotations"] = {"admission-gateway.io/mode": "Enforce"}
     hook = entry(monitoring)
-    assert (hook.rollout, worker_of(hook).parameters) == (None, b'{"action":"deny"}')
+    assert (hook.rollout, worker_of(hook).parameters) == (Rollout("Enforce"), b'{"action":"deny"}')
 
 
 NOWHERE = (

@@ -171,7 +171,11 @@ OVERRIDE: Json = {"action": "Enforce", "namespaces": ["prod-*"]}
             "Warn",
             b'{"action":"deny"}',
         ),
-        (policy(validate(), validationFailureAction="Audit", mode="Enforce"), None, b'{"action":"deny"}'),
+        (
+            policy(validate(), validationFailureAction="Audit", mode="Enforce"),
+            "Enforce",
+            b'{"action":"deny"}',
+        ),
         (policy(validate(), mode="Shadow"), "Shadow", b'{"action":"deny"}'),
     ],
 )
