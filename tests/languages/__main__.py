@@ -103,7 +103,8 @@ def make(language: Language, *, only_build: bool = False) -> tuple[Result, bool]
 
 def test_together(names: Sequence[str]) -> Result:
     """Run the tests of this folder with the languages *names*."""
-    command = [sys.executable, "-m", "pytest", "tests/languages"]
+    # Two at a time: one test waits for minutes. Those that publish an SDK are one after another.
+    command = [sys.executable, "-m", "pytest", "-n", "2", "--dist", "loadgroup", "tests/languages"]
     wrong = run(TOGETHER, command, **{CHOSEN: " ".join(names)})
     return Result(TOGETHER, "failed" if wrong else "passed", wrong)
 

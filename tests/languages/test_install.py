@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from tests.languages.toolchains import Language
 
 
+pytestmark = pytest.mark.xdist_group("published")
+
 EXAMPLE = "127.0.0.1:50051"
 """The address of the READMEs."""
 

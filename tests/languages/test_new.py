@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from tests.languages.projects import Published
     from tests.languages.toolchains import Language
 
+pytestmark = pytest.mark.xdist_group("published")
+
 NAME = "my-policies"
 
 
