@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 # Python keeps what it compiles, whatever the environment says: without that every process of the tests compiles all again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: install run quick test minutes disturbed coverage test-uncovered mutants landing landing-tests landing-e2e test-touched test-install test-pythons test-all test-without-cluster test-workers fuzz e2e e2e-bench lint docs monitoring catalogue rooms manifests schemas protos bench peers-bench soak soak-faults release constraints clean
+.PHONY: install run quick test minutes disturbed coverage test-uncovered mutants landing landing-tests landing-e2e e2e-seconds test-touched test-install test-pythons test-all test-without-cluster test-workers fuzz e2e e2e-bench lint docs monitoring catalogue rooms manifests schemas protos bench peers-bench soak soak-faults release constraints clean
 
 # Exactly the files of constraints.txt: nothing is resolved, so that no package published later changes the result.
 install: $(STAMP)
@@ -81,7 +81,11 @@ landing-tests: test-uncovered
 
 landing-e2e: install
 	$(BIN)/python -m tests.e2e.binaries 1.37
-	E2E_VERSIONS=1.37 $(BIN)/pytest tests/e2e --landing
+	E2E_VERSIONS=1.37 $(BIN)/pytest tests/e2e --landing --junit-xml build/e2e.xml
+
+# What the tests of the last landing-e2e took: a landing runs as many of those that a change touches as its limit allows.
+e2e-seconds: install
+	$(BIN)/python -m tests.e2e.seconds build/e2e.xml
 
 # What `make test` leaves out of the files that the change touches. Pytest's exit status 5 says that there is none.
 test-touched: install

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
@@ -29,11 +30,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--landing", action="store_true", help="only what every change has to pass: landing.py")
 
 
+LEFT_OUT = pytest.StashKey[list[pytest.Item]]()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--landing"):
-        chosen = landing.select(items, changed_paths())
+        chosen, config.stash[LEFT_OUT] = landing.select(items, changed_paths())
         config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
         items[:] = chosen
+
+
+def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
+    files = Counter(item.path.name for item in config.stash.get(LEFT_OUT, []))
+    return [
+        f"left out of files that the change touches: {number} of {name}" for name, number in files.items()
+    ]
 
 
 def pytest_configure() -> None:

@@ -1,8 +1,9 @@
 """``--landing``: the end-to-end tests that every change has to pass.
 
-These are the main case of each file, and all of a file that the change touches: the file itself, a
-module of this folder that it imports, or a part of the product that ``MAIN`` names for it. Of a test
-with many parameters it is ``SAMPLE`` of them, evenly spread.
+These are the main case of each file, and of the files that the change touches as many as ``LIMIT_S`` allows:
+first of those that it changes themselves, then of those that import a changed module of this folder or for
+which ``MAIN`` names a changed part of the product. Each file has the same time. Of a test with many
+parameters it is ``SAMPLE`` of them at first, evenly spread. The others are printed as left out.
 
 `make test-all` runs all tests.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tests.kit import ROOT
 
@@ -20,8 +21,15 @@ if TYPE_CHECKING:
 
     import pytest
 
+    Cases = dict[str, dict[str, list[pytest.Item]]]
+    """By file and test."""
+
 FOLDER: Final = Path(__file__).parent
 SAMPLE: Final = 8
+LIMIT_S: Final = 1_000
+"""Of the seconds in ``SECONDS``, for all that a landing runs. Only the main cases may take more."""
+SECONDS: Final = FOLDER / "seconds.txt"
+"""Lines of a test and its seconds in a landing: ``python -m tests.e2e.seconds`` writes it."""
 
 WHOLE_ONLY: Final = (
     *("engine_installation", "gatekeeper_worker", "kubewarden_worker", "kyverno_worker"),
@@ -206,29 +214,83 @@ MAIN: Final[dict[str, tuple[str, ...]]] = {
         "gateway/tools/watchdog/",
     ),
 }
-"""By other file, its main test, and the parts of the product of which every test of the file is run."""
+"""By other file, its main test, and the parts of the product that touch the file."""
 
 
-def select(items: Sequence[pytest.Item], changed: Iterable[str]) -> list[pytest.Item]:
-    """Return those of *items* that a landing runs, in order; *changed* has paths of the repository."""
-    whole = touched(changed)
-    cases: dict[tuple[str, str], list[pytest.Item]] = {}
+class Seconds(NamedTuple):
+    """What the first case of a test takes, with what is set up for all, and what each further one does."""
+
+    first: float = 10.0
+    further: float = 2.0
+
+
+class Choice(NamedTuple):
+    """What a landing runs, and what it leaves out of the files that the change touches."""
+
+    chosen: list[pytest.Item]
+    left_out: list[pytest.Item]
+
+
+def select(items: Sequence[pytest.Item], changed: Iterable[str]) -> Choice:
+    """Return which of *items* a landing runs, in order; *changed* has paths of the repository."""
+    changed = list(changed)
+    cases: Cases = {}
     for item in items:
-        cases.setdefault((item.path.stem, item.name.partition("[")[0]), []).append(item)
-    chosen: set[pytest.Item] = set()
-    for (file, test), same in cases.items():
-        name = file.removeprefix("test_")
-        if name in WHOLE_ONLY:
-            continue
-        if file in whole:
-            chosen.update(same)
-        elif test == f"test_{MAIN[name][0]}":
-            chosen.update(same[:: -(-len(same) // SAMPLE)])
-    return [item for item in items if item in chosen]
+        file, test = item.path.stem, item.name.partition("[")[0]
+        if file.removeprefix("test_") not in WHOLE_ONLY:
+            cases.setdefault(file, {}).setdefault(test, []).append(item)
+    seconds = read_seconds()
+    takes: dict[pytest.Item, float] = {}
+    for file, tests in cases.items():
+        for test, (case, *others) in tests.items():
+            first, further = seconds.get((file, test), Seconds())
+            takes |= {case: first, **dict.fromkeys(others, further)}
+    chosen = {case for file, tests in cases.items() for case in _sample(tests.get(f"test_{_main(file)}", []))}
+    own = {Path(path).stem for path in changed if (ROOT / path).parent == FOLDER}
+    files = touched(changed)
+    wanted = [*_in_turn(cases, files & own, takes), *_in_turn(cases, files - own, takes)]
+    left_s = LIMIT_S - sum(map(takes.__getitem__, chosen))
+    for case in wanted:
+        if case not in chosen and takes[case] <= left_s:
+            left_s -= takes[case]
+            chosen.add(case)
+    left_out = set(wanted) - chosen
+    return Choice([one for one in items if one in chosen], [one for one in items if one in left_out])
+
+
+def _main(file: str) -> str:
+    return MAIN[file.removeprefix("test_")][0]
+
+
+def _sample(same: list[pytest.Item]) -> list[pytest.Item]:
+    return same[:: -(-len(same) // SAMPLE)] if same else []
+
+
+def _in_turn(cases: Cases, files: set[str], takes: dict[pytest.Item, float]) -> list[pytest.Item]:
+    """Return the cases of *files* so that wherever the list ends, each file has as many seconds.
+
+    Of a file the short tests come first, and the sample of each test before the other cases.
+    """
+    order: list[tuple[float, pytest.Item]] = []
+    for file in sorted(files & cases.keys()):
+        tests = sorted(cases[file].values(), key=lambda same: takes[same[0]])
+        samples = [case for same in tests for case in _sample(same)]
+        others = [case for same in tests for case in same if case not in samples]
+        total = 0.0
+        for case in (*samples, *others):
+            total += takes[case]
+            order.append((total, case))
+    return [case for _, case in sorted(order, key=lambda one: one[0])]
+
+
+def read_seconds() -> dict[tuple[str, str], Seconds]:
+    """Return the seconds of each test by file and name."""
+    rows = (line.split() for line in SECONDS.read_text().splitlines())
+    return {(file, test): Seconds(float(first), float(further)) for file, test, first, further in rows}
 
 
 def touched(changed: Iterable[str]) -> set[str]:
-    """Return the stems of the test files that are run whole."""
+    """Return the stems of the test files that *changed*, paths of the repository, concern."""
     paths = [Path(path) for path in changed]
     modules = {path.stem for path in paths if (ROOT / path).parent == FOLDER and path.suffix == ".py"}
     imports = {file.stem: _imports(file) for file in FOLDER.glob("*.py")}
