@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import signal
+import socket
 import sys
 import urllib.request
 from typing import TYPE_CHECKING, Any, Final
@@ -211,6 +212,40 @@ def test_workers_that_are_away_are_an_answer_and_so_is_a_ready_endpoint(
         # The network alone was away, and the endpoint is gone now.
         cluster.api.delete(f"{SLICES}/{NAME}")
         eventually(lambda: step(cluster) == "Exempt")
+    finally:
+        watchdog.stop()
+        cluster.api.delete(f"{SLICES}/{NAME}")
+
+
+def test_a_gateway_that_never_answers_is_away_without_a_ready_endpoint_and_otherwise_a_person_decides(
+    cluster: Cluster, gateway: BehindGateway, tmp_path: Path
+) -> None:
+    """A network that takes connections and drops everything else."""
+    document = cluster.api.get(PATH).document
+    for entry in document["webhooks"]:
+        entry["timeoutSeconds"] = 1
+    assert cluster.api.update(PATH, document).status == 200
+    watchdog = Watchdog(cluster, tmp_path, "--mode", "Exempt")
+    try:
+        for is_ready in (False, True):
+            gateway.gateway.stop()
+            if is_ready:
+                assert cluster.api.create(SLICES, SLICE).status == 201
+            with socket.create_server(("127.0.0.1", gateway.port)):
+                if is_ready:
+                    wanted = watchdog.looks("timeout") + 5
+                    eventually(lambda: watchdog.looks("timeout") >= wanted)  # noqa: B023 # in this turn
+                    assert (step(cluster), watchdog.value("alerting")) == ("Closed", 1)
+                    flags = ("--relax", "--name", NAME, "--exempt-namespace", SYSTEM)
+                    relaxed = run_command("watchdog", *flags, "--kubeconfig", cluster.kubeconfig())
+                    assert relaxed.returncode == 0, relaxed.stderr
+                    assert "relaxed (Exempt)" in relaxed.stdout
+                eventually(lambda: step(cluster) == "Exempt")
+                eventually(lambda: create(cluster, SYSTEM).status == 201)
+                assert "failed calling webhook" in create(cluster, SHOP).message
+            gateway.start_gateway(gateway.port)
+            eventually(lambda: step(cluster) == "Closed")
+            eventually(lambda: create(cluster, SYSTEM).status == 403)
     finally:
         watchdog.stop()
         cluster.api.delete(f"{SLICES}/{NAME}")
