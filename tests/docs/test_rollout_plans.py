@@ -20,10 +20,17 @@ if TYPE_CHECKING:
 PAGE = (ROOT / "docs/rollout-plans.md").read_text()
 
 
+def blocks_of(title: str) -> dict[str, str]:
+    """The blocks of the section *title*, by their language."""
+    section = PAGE.split(f"\n## {title}\n")[1].split("\n## ")[0]
+    return dict(re.findall(r"^```(\w+)\n(.*?)^```$", section, re.MULTILINE | re.DOTALL))
+
+
 @pytest.mark.process
 def test_the_command_prints_what_the_page_shows(tmp_path: Path, start_worker: StartWorker) -> None:
-    blocks = dict(re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)[i] for i in (0, 2, 3))
-    (hook,) = yaml.safe_load(blocks["yaml"])["webhooks"]
+    blocks = blocks_of("What a plan would have done")
+    first = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)[0]
+    (hook,) = yaml.safe_load(first)["webhooks"]
     script = {"deny": {"code": 403, "message": "no"}, "when": "bad"}
     config = configure(
         tmp_path / "config",
@@ -47,8 +54,7 @@ def test_the_command_prints_what_the_page_shows(tmp_path: Path, start_worker: St
 
 
 def test_a_policy_has_the_plan_of_its_annotation(tmp_path: Path) -> None:
-    section = PAGE.split("\n## Policies\n")[1]
-    blocks = dict(re.findall(r"^```(\w+)\n(.*?)^```$", section, re.MULTILINE | re.DOTALL))
+    blocks = blocks_of("Policies")
     (tmp_path / "policies.yaml").write_text(blocks["yaml"])
     (tmp_path / "recordings").mkdir()
     reviews = [at(hour) for hour in range(60)] + [at(36, "web", "shop")]
