@@ -178,7 +178,8 @@ class Gateway:
         self._page_access = PageAccess(config.gateway.pages, admin_address)
         records = self._records
         source = OneProcess(
-            self._state, self._window, records.recent, records.namespaces, records.shadows.findings
+            *(self._state, self._window, records.recent, records.namespaces, records.shadows.findings),
+            act=self._plans.plans.act,
         )
         pages = Pages(source, lambda: self._page_access, is_part=self._shared is not None)
         routes = AdminRoutes(self._why_not_ready, self._exposition, pages, self._warnings)

@@ -313,8 +313,13 @@ def documents(text: Callable[[str], str] = str) -> dict[str, dict[str, Any]]:
         one = merge(page, PageRequest("/", query), [part], 2)
         assert one is not None
         found[page] = one
+    asked = {"action": "resume", "seen": text("0123-4"), "who": text("ann"), "why": text("holidays")}
+    (action,) = found["rollout"]["plan"]["actions"]
+    form = {"acts": True, "error": text("the name or the password is wrong"), "asked": asked}
     return {
         **found,
+        "act": {**found["rollout"], **form, "action": action},
+        "acted": {"done": text("a.b.c: Progressing"), "name": text("0123456789abcdef"), "asked": asked},
         "missing": {
             "message": text("there is no such decision"),
             "hint": "To look in all replicas",

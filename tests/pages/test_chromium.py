@@ -7,6 +7,7 @@ but not in CI.
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,7 @@ pytestmark = [
 
 PATHS = (
     *("/", "/decisions", "/decisions/m-0", "/decisions/v-0", "/namespaces", "/explain", "/configz"),
-    *("/rollouts", "/rollouts/PLAN"),
+    *("/rollouts", "/rollouts/PLAN", "/rollouts/PLAN?action=skip"),
 )
 SCHEMES = ("light", "dark")
 LOWEST_CONTRAST = 4.5
@@ -87,7 +88,10 @@ def gateway(tmp_path: Path, start_worker: StartWorker, start_gateway: StartGatew
     failing = {"status": "UNAVAILABLE", "details": hostile, "webhook": {"failurePolicy": "Ignore"}}
     elsewhere = {"webhook": {"objectSelector": {"matchLabels": {"team": "none"}}}}
     (tmp_path / "config").mkdir()
-    documents = plan_documents(tmp_path / "plans", start_worker().target)
+    (tmp_path / "config/people").write_text("ann:a password\n")
+    documents = plan_documents(
+        tmp_path / "plans", start_worker().target, pages={"actions": {"basicAuthFile": "people"}}
+    )
     (tmp_path / "config/plans.yaml").write_text(documents)
     (tmp_path / "config/c.yaml").write_text(
         pool_document("dead", f"unix:{tmp_path}/nothing")
@@ -128,7 +132,7 @@ def test_pages_in_a_browser(gateway: GatewayProcess, browser: Chromium) -> None:
                 sizes = browser.evaluate("[document.documentElement.scrollWidth, innerWidth]")
                 assert sizes[0] <= sizes[1], (path, width, sizes)
                 if shots:
-                    name = f"{path.strip('/').replace('/', '-') or 'overview'}-{scheme}-{width}.png"
+                    name = f"{re.sub('[/?=]', '-', path.strip('/')) or 'overview'}-{scheme}-{width}.png"
                     browser.screenshot(Path(shots) / name)
         # One request, for the page itself, and neither a violation of its policy nor another message.
         assert len(reported(browser, "Network.requestWillBeSent")) == 1, path
@@ -190,4 +194,12 @@ def test_the_forms_work_without_scripts(gateway: GatewayProcess, browser: Chromi
     headings = browser.evaluate("[...document.querySelectorAll('h2')].map(e => e.textContent.trim())")
     assert headings[0].startswith("Mutating phase: ✓ allowed")
     assert headings[1].startswith("Validating phase: ✗ denied")
+    browser.open(f"{base}/rollouts")
+    browser.click("tbody a")
+    browser.click("a[href='?action=skip']")
+    for field, text in (("who", "ann"), ("password", "a password"), ("why", "reviewed")):
+        browser.evaluate(f"document.querySelector('#{field}').value = '{text}'")
+    browser.submit("form")
+    assert browser.evaluate("document.querySelector('h1').textContent") == "Done: skip"
+    assert "stage 2 of 3" in browser.evaluate("document.querySelector('[role=status]').textContent")
     assert reported(browser, "Log.entryAdded") == []

@@ -11,6 +11,7 @@ from gateway.config.kinds.declare import (
     Declared,
     File,
     Group,
+    Read,
     Text,
     Texts,
     declare,
@@ -134,6 +135,21 @@ class Authentication(Declared):
     """Never for pages."""
 
 
+def _read_actors(source: Fields, name: str) -> Path:
+    path = source.folder / source.required_string(name)
+    return read_basic_auth_file(source, name) or path
+
+
+@dataclass(frozen=True, slots=True)
+class PageActionSettings(Declared):
+    """What pages may change."""
+
+    basic_auth_file: Path = required(
+        Read("path", _read_actors),
+        "`USER:PASSWORD`, one a line, of those who may pause, resume, skip and roll back rollout plans there",
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class PageSettings(Declared):
     """The pages of the admin port."""
@@ -144,6 +160,10 @@ class PageSettings(Declared):
     )
     basic_auth_file: Path | None = declare(
         File(read_basic_auth_file), "`USER:PASSWORD` of readers, one a line", default=None
+    )
+    actions: PageActionSettings | None = optional(
+        Group(PageActionSettings),
+        "Who may [change rollout plans](pages.md#change-rollout-plans-by-page) there. Absent: nobody",
     )
 
     @property

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gateway.base.errors import ReviewError, Unavailable
+import orjson
+
+from gateway.base.errors import GatewayError, ReviewError, Unavailable
 from gateway.observe.decisions.recent import DecisionFilter, detailed_page_json, page_json
 from gateway.server.pages import configuration, overview, rollouts
+from gateway.server.pages.acting import BY_PAGE, Asked
 from gateway.server.pages.explain import explain
 from gateway.server.pages.page_thread import in_thread
+from gateway.server.rollout.store import StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from gateway.observe.decisions.namespaces import NamespaceCounts
     from gateway.observe.decisions.recent import RecentDecision, RecentDecisions
@@ -47,16 +51,19 @@ class OneProcess:
         recent: RecentDecisions,
         namespaces: NamespaceCounts,
         findings: Iterable[Json] = (),
+        *,
+        act: Callable[..., Awaitable[object]],
     ) -> None:
         """*state* returns the present state, or None before a configuration is in force.
 
-        *findings* are those of calls after the answer, the oldest first.
+        *findings* are those of calls after the answer, the oldest first. *act* is ``RolloutPlans.act``.
         """
         self._state = state
         self._window = window
         self._recent = recent
         self._namespaces = namespaces
         self._findings = findings
+        self._act = act
 
     async def parts(self, request: PageRequest) -> Sequence[Json]:
         """Return the part of this process.
@@ -87,10 +94,28 @@ class OneProcess:
                 return await in_thread(configuration.document, state)
             case "/explain":
                 return await self._explain(request, state)
+        if request.path.startswith(rollouts.PATH) and request.body:
+            return await self._change(request, state)
         if request.path.startswith(rollouts.PATH):
             return await in_thread(rollouts.part_of_one, state, request.path.removeprefix(rollouts.PATH))
         one = self._recent.find(request.path.removeprefix(DECISIONS))
         return {"decision": None if one is None else await in_thread(detailed_page_json, one)}
+
+    async def _change(self, request: PageRequest, state: ProcessState) -> Json:
+        """Change a plan as a page asked, whose access has been checked."""
+        asked = Asked(*orjson.loads(request.body))
+        name = request.path.removeprefix(rollouts.PATH)
+        if all(view.plan.name != name for view in state.plans.values()):
+            return {"error": "there is no such plan", "status": 404}
+        try:
+            done = await self._act(
+                name, asked.action, who=asked.who + BY_PAGE, why=asked.why, seen=asked.seen
+            )
+        except StoreError as error:
+            return {"error": str(error), "status": 503}
+        except GatewayError as error:
+            return {"error": str(error), "status": 409}
+        return {"done": str(done)}
 
     async def _explain(self, request: PageRequest, state: ProcessState) -> Json:
         secret_names = self._recent.secret_names

@@ -52,7 +52,13 @@ NAVIGATION: Final = (
     ("configz", "configz", "Configuration"),
 )
 """Path, name and title of each page."""
-_SECTIONS: Final = {"decision": "decisions", "missing": "decisions", "rollout": "rollouts"}
+_SECTIONS: Final = {
+    "decision": "decisions",
+    "missing": "decisions",
+    "rollout": "rollouts",
+    "act": "rollouts",
+    "acted": "rollouts",
+}
 """Pages that belong to another one in the navigation."""
 
 _SHOWN_CHARS: Final = 4096
@@ -62,7 +68,7 @@ _SHOWN_CHARS: Final = 4096
 def headers_of(page: str) -> bytes:
     """Return the header lines of the page called *page*."""
     # A form's request has no usable Origin under no-referrer; other sites get no referrer from either.
-    referrer = "same-origin" if page == "explain" else "no-referrer"
+    referrer = "same-origin" if page in ("explain", "act") else "no-referrer"
     return (
         f"Content-Security-Policy: {_POLICY}\r\n"
         "X-Content-Type-Options: nosniff\r\n"

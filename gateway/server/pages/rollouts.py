@@ -174,6 +174,9 @@ def _actions(settings: GatewaySettings, one: LivePlan, state: PlanState, names: 
         options = ["--folder", str(store.folder)]
     elif store is not None and store.installation not in (None, DEFAULT_INSTALLATION):
         options = ["--installation", str(store.installation)]
+    if state.generation != one.plan.digest and not one.is_removed:
+        # Which stages an action would be about is not known until all processes have this plan.
+        return []
     # Webhooks of two configurations may share a name.
     webhook = one.webhook.name if names.count(one.webhook.name) == 1 else one.name
     found: list[Any] = []

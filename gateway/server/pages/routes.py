@@ -16,11 +16,14 @@ from admission_gateway_worker.text import printable
 from gateway.base.errors import Unavailable
 from gateway.base.text import printable_json
 from gateway.observe.decisions.rate import TokenBucket
+from gateway.server.pages import rollouts
+from gateway.server.pages.acting import Asked, Guard
 from gateway.server.pages.documents import ASKS_ALL, merge, page_of
 from gateway.server.pages.page_thread import in_thread
 from gateway.server.pages.process import DECISIONS
 from gateway.server.pages.state import PageRequest, encoded
 from gateway.server.serving.message import Response, error_response
+from gateway.server.serving.page_access import is_same_origin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -90,6 +93,7 @@ class Pages:
         self._access = access
         self._clock = clock
         self._waiting = 0
+        self._guard = Guard(clock)
         self._explained = TokenBucket(EXPLAINED_PER_SECOND, EXPLAINED_AT_ONCE)
 
     def screen(self, request: HttpRequest, *, is_local: bool) -> Response | None:
@@ -100,7 +104,8 @@ class Pages:
         page = page_of(_path(request))
         if page is None:
             return error_response(404, _PATHS)
-        methods = (b"GET", b"HEAD", b"POST") if page == "explain" else (b"GET", b"HEAD")
+        takes_forms = page == "explain" or (page == "rollout" and self._access().acts)
+        methods = (b"GET", b"HEAD", b"POST") if takes_forms else (b"GET", b"HEAD")
         if request.method not in methods:
             allow = b", ".join(methods)
             return error_response(405, f"expected {allow.decode()}", headers=b"Allow: %b\r\n" % allow)
@@ -108,7 +113,7 @@ class Pages:
 
     def allows_body(self, request: HttpRequest) -> bool:
         """Whether *request*, which was not refused, may have a large body."""
-        return request.method == b"POST"
+        return request.method == b"POST" and page_of(_path(request)) == "explain"
 
     async def answer(self, request: HttpRequest) -> Response:
         """Return the page, or the JSON behind it.
@@ -130,6 +135,8 @@ class Pages:
             return error_response(400, f"format: found {printable(form, 80)}, expected html or json")
         page = page_of(request.path)
         assert page is not None, "screen refuses other paths"
+        if page == "rollout" and http.method == b"POST" and form != _PART:
+            return await self._change(http, request)
         if page != "explain":
             parts = await self._source.parts(request)
         elif http.method != b"POST":
@@ -142,8 +149,31 @@ class Pages:
             parts = await self._source.parts(request)
         if form == _PART:
             return Response(200, encoded(parts[0]))
+        if page == "rollout" and form == "html" and self._access().acts:
+            asked = Asked.of({"action": request.query.get("action", "")})
+            return await in_thread(_plan, request, parts, self._source.processes, asked)
         make = _json if form == "json" else _html
         return await in_thread(make, page, request, parts, self._source.processes)
+
+    async def _change(self, http: HttpRequest, request: PageRequest) -> Response:
+        """Do what a form asks for, and return what came of it as a page."""
+        if not is_same_origin(http.headers):
+            return _unchanged(
+                403, "only a form of this page is obeyed; programs use admission-gateway rollout"
+            )
+        if http.headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != _FORM:
+            return _unchanged(415, f"expected a form, {_FORM.decode()}")
+        fields = await in_thread(_fields, http.body, keep_blank_values=True)
+        asked, password = Asked.of(fields), fields.get("password", "")
+        refusal = self._guard.refusal(self._access(), asked, password)
+        if refusal is not None:
+            status, error = refusal
+            parts = await self._source.parts(request._replace(body=b""))
+            return await in_thread(
+                _plan, request, parts, self._source.processes, asked, error=error, status=status
+            )
+        (result, *_) = await self._source.parts(request._replace(query={}, body=encoded(list(asked))))
+        return await in_thread(_result, request, asked, result)
 
 
 async def _refused(request: PageRequest, status: int, error: str) -> Response:
@@ -153,6 +183,44 @@ async def _refused(request: PageRequest, status: int, error: str) -> Response:
     part = {"decisions": [], "notReached": [], "error": error}
     response = await in_thread(_html, "explain", request, [part], 1)
     return replace(response, status=status)
+
+
+def _unchanged(status: int, error: str) -> Response:
+    return error_response(status, f"nothing was changed: {error}", headers=b"Cache-Control: no-store\r\n")
+
+
+def _plan(
+    request: PageRequest,
+    parts: Sequence[Json],
+    processes: int,
+    asked: Asked,
+    *,
+    error: str = "",
+    status: int = 200,
+) -> Response:
+    """Return the page of a plan that may be changed, or the form for the action that is *asked* for.
+
+    *error* is why *asked* was not done. It is shown beside what was typed, without the password.
+    """
+    from gateway.server.pages.render import headers_of, render
+
+    found = merge("rollout", request, parts, processes)
+    if found is None:
+        return _html("rollout", request, parts, processes)
+    actions = {one["action"]: one for one in found["plan"]["actions"]}
+    found |= {"acts": True, "error": error, "asked": asked._asdict(), "action": actions.get(asked.action)}
+    page = "act" if found["action"] else "rollout"
+    body = render(page, found, request.query, root="../", json_link="?format=json")
+    return Response(status, body, headers_of(page), _HTML)
+
+
+def _result(request: PageRequest, asked: Asked, result: Json) -> Response:
+    """Return the page with the *result* of what was *asked* for."""
+    from gateway.server.pages.render import headers_of, render
+
+    name = request.path.removeprefix(rollouts.PATH)
+    body = render("acted", {**result, "name": name, "asked": asked._asdict()}, {}, root="../", json_link="")
+    return Response(result.get("status", 200), body, headers_of("acted"), _HTML)
 
 
 def _json(page: str, request: PageRequest, parts: Sequence[Json], processes: int) -> Response:

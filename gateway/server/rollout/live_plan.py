@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gateway.pure.rollout_plan.waiting import Waiting, held, waits_for
@@ -82,6 +82,10 @@ class LivePlan:
             return Waiting("store", ("its state has not been read",))
         return waits_for(self.plan, state, self.results, now_s, since_s=since_s)
 
+    def waiting_in(self, state: PlanState, now_s: float) -> Waiting:
+        """Return what it waits for in *state*, which is being written."""
+        return waits_for(self.plan, state, self.results, now_s)
+
     @property
     def stages(self) -> list[str]:
         """The stages in words."""
@@ -94,6 +98,11 @@ class PlanView(NamedTuple):
     plan: LivePlan
     """A copy."""
     waiting: Waiting
+
+    @classmethod
+    def of(cls, plan: LivePlan, waiting: Waiting) -> PlanView:
+        """Return the view of *plan*, which may change afterwards."""
+        return cls(replace(plan), waiting)
 
     @property
     def phase(self) -> str:

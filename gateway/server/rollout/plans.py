@@ -16,7 +16,7 @@ import logging
 import random
 import time
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import orjson
@@ -29,7 +29,8 @@ from gateway.pure.rollout_plan.decide import adopted as adopted_by
 from gateway.pure.rollout_plan.evidence import Part
 from gateway.pure.rollout_plan.model import may_be_held, plan_of, rollout_of
 from gateway.pure.rollout_plan.state import started
-from gateway.pure.rollout_plan.waiting import Waiting, waits_for
+from gateway.pure.rollout_plan.waiting import Waiting
+from gateway.server.rollout import actions
 from gateway.server.rollout.documents import (
     evidence_document,
     has_ended,
@@ -62,6 +63,8 @@ _HOLDS: Final = "held"
 _NO_PLAN: Final = "none"
 """The process has the webhook, without a plan, and needs no state."""
 _FILE: Final = "last.json"
+_ACT_WITHIN_S: Final = 20.0
+"""Less than a supervisor waits for a process."""
 _POLL_S: Final = 0.02
 
 
@@ -148,9 +151,7 @@ class RolloutPlans:
 
     def views(self) -> dict[WebhookId, PlanView]:
         """Return what pages show of each plan, as it is now."""
-        return {
-            one.webhook.plan_id: PlanView(replace(one), self._waiting(one)) for one in self.plans.values()
-        }
+        return {one.webhook.plan_id: PlanView.of(one, self._waiting(one)) for one in self.plans.values()}
 
     def _waiting(self, one: LivePlan) -> Waiting:
         found = one.waiting(self._wall(), since_s=self._now() - one.seen_at)
@@ -243,6 +244,28 @@ class RolloutPlans:
                     async with asyncio.timeout(2.0):
                         await self._publish(is_ended=True)
             await self._store.close()
+
+    async def act(self, name: str, action: str, *, who: str, why: str, seen: str) -> actions.Acted:
+        """Do *action* to the plan *name*, as ``gateway.server.rollout.actions.act`` does.
+
+        Raises:
+            GatewayError: see there, and there is no such plan, or no answer in time.
+        """
+        store = self._store
+        if store is None or not store.is_synced or self.fault:
+            raise StoreError(self.fault or "the states of plans have not been read yet")
+
+        def choose() -> Stored:
+            stored = store.states.get(name)
+            if stored is None or name not in self.plans:
+                raise StoreError("there is no state of such a plan")
+            return stored
+
+        try:
+            async with asyncio.timeout(_ACT_WITHIN_S):
+                return await actions.act(store, choose, action, who=who, why=why, seen=seen)
+        except TimeoutError:
+            raise StoreError("no answer in time: look whether the action is among the decisions") from None
 
     # -- what is in force -----------------------------------------------------------------------------
 
@@ -402,7 +425,7 @@ class RolloutPlans:
     async def _write(self, store: PlanStore, one: LivePlan, found: PlanState) -> None:
         """Write *found* in place of the state that was read, unless another process was faster."""
         gates = [f"{result.value}: {result}" for result in one.results]
-        waiting = waits_for(one.plan, found, one.results, self._wall())
+        waiting = one.waiting_in(found, self._wall())
         document = state_document(one.webhook.plan_id, one.stages, found, gates, waiting.texts)
         written_over = None if one.stored is None else one.stored.version
         if await store.replace(one.name, one.stored, document):

@@ -11,16 +11,18 @@ Source: Fetch Metadata Request Headers (W3C), RFC 6454 section 7 (Origin).
 
 from __future__ import annotations
 
+import base64
 import socket
 from typing import TYPE_CHECKING, Final
 
 from gateway.config.kinds.addresses import is_loopback_host
-from gateway.config.kinds.serving_settings import ServerTls
+from gateway.config.kinds.serving_settings import Authentication, ServerTls
 from gateway.server.serving.authentication import ClientAuthenticator
 from gateway.server.serving.message import Response, error_response
 
 if TYPE_CHECKING:
     from asyncio import BaseTransport
+    from collections.abc import Mapping
 
     from gateway.config.kinds.serving_settings import PageSettings
     from gateway.server.serving.message import HttpRequest
@@ -44,17 +46,38 @@ class PageAccess:
         self._authenticator = ClientAuthenticator(settings.authentication, ServerTls(), "pages")
         # At a unix socket, in a private folder, the supervisor reads the pages of its processes.
         self._needs_credentials = self._authenticator.is_required and not address.startswith("unix:")
+        self._actors = (
+            None
+            if settings.actions is None
+            else ClientAuthenticator(
+                Authentication(basic_auth_file=settings.actions.basic_auth_file),
+                ServerTls(),
+                "pages.actions",
+            )
+        )
         self.are_on = settings.is_enabled
         """Whether there are pages."""
 
     @property
     def is_current(self) -> bool:
         """Whether the credentials in force are those in the files."""
-        return self._authenticator.is_current
+        return self._authenticator.is_current and (self._actors is None or self._actors.is_current)
+
+    @property
+    def acts(self) -> bool:
+        """Whether pages may change rollout plans."""
+        return self._actors is not None
+
+    def may_act(self, user: str, password: str) -> bool:
+        """Whether *user*, who gives *password*, may change rollout plans."""
+        credential = base64.b64encode(f"{user}:{password}".encode(errors="replace"))
+        return self._actors is not None and self._actors.challenge(b"Basic " + credential) is None
 
     def refresh(self) -> None:
         """Read the files of credentials again if they have changed."""
         self._authenticator.refresh()
+        if self._actors is not None:
+            self._actors.refresh()
 
     def refusal(self, request: HttpRequest, *, is_local: bool) -> Response | None:
         """Return the refusal of *request*, or None if its client may read pages.
@@ -89,6 +112,15 @@ def is_local(transport: BaseTransport) -> bool:
     return all(isinstance(end, tuple) and is_loopback_host(end[0]) for end in ends)
 
 
+def is_same_origin(headers: Mapping[bytes, bytes]) -> bool:
+    """Whether a browser says that a page of this origin sent the request.
+
+    Every browser has sent Origin with POST for years. So a request without both headers is not obeyed.
+    """
+    says_so = headers.get(b"sec-fetch-site") == b"same-origin" or b"origin" in headers
+    return says_so and not _is_cross_site(headers) and headers.get(b"sec-fetch-site") != b"none"
+
+
 def _name_of(host: str) -> str:
     """Return the host of ``HOST[:PORT]`` without the brackets of an IPv6 address."""
     if host.startswith("["):
@@ -96,7 +128,7 @@ def _name_of(host: str) -> str:
     return host.partition(":")[0]
 
 
-def _is_cross_site(headers: dict[bytes, bytes]) -> bool:
+def _is_cross_site(headers: Mapping[bytes, bytes]) -> bool:
     """Whether a browser sent the request for a page of another origin. Other clients send no such header."""
     site = headers.get(b"sec-fetch-site")
     if site is not None:
