@@ -20,8 +20,6 @@ from gateway.pure.conditions.match_conditions import CompiledConditions
 from gateway.pure.core.conditions import ConditionInput, Excluded, Unresolved
 from gateway.pure.core.verdict import Failed
 
-pytestmark = pytest.mark.no_cover  # `make coverage`
-
 TEXT = "a" * 1_000_000
 OUT_OF_BUDGET = "validation failed due to running out of cost budget, no further validation rules will be run"
 EXCEEDED = "operation cancelled: actual cost limit exceeded"

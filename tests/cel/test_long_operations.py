@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from gateway.pure.cel.functions import Function
     from gateway.pure.cel.types import Type
 
-pytestmark = pytest.mark.no_cover  # `make coverage`
-
 STEPS = 5_000_000
 """The allowance of the thread in these tests: a two-hundredth."""
 LONG = 100_000
