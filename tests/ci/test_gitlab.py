@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -53,6 +54,8 @@ def test_the_job_writes_the_reports_that_it_declares(
     assert done.returncode == status, done.stdout + done.stderr
     report = ElementTree.parse(tmp_path / job["artifacts"]["reports"]["junit"])
     assert len(report.findall(".//failure")) == failures
+    quality = json.loads((tmp_path / job["artifacts"]["reports"]["codequality"]).read_text())
+    assert len(quality) == failures
     assert job["artifacts"]["when"] == "always"
     for file in job["artifacts"]["paths"]:
         assert (tmp_path / file).stat().st_size

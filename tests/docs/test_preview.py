@@ -21,6 +21,10 @@ pytestmark = pytest.mark.process
 PAGE = (DOCS / "preview.md").read_text()
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
+WRITTEN = ("--sarif", "--junit", "--code-quality", "--markdown", "--write")
+
+FOLDERS = ("manifests", "config", "final")
+
 
 @pytest.fixture
 def reader(tmp_path: Path) -> Path:
@@ -43,6 +47,18 @@ def test_the_commands_print_what_the_page_shows(reader: Path) -> None:
             assert done == output
             seen += 1
     assert seen
+
+
+def test_the_commands_write_the_files_that_the_page_names(reader: Path) -> None:
+    named = set()
+    for language, command in BLOCKS:
+        words = shlex.split(command) if language == "sh" and "|" not in command else []
+        written = [file for option, file in itertools.pairwise(words) if option in WRITTEN]
+        if written:
+            call_command(*(reader / one if "." in one or one in FOLDERS else one for one in words[1:]))
+            assert all((reader / file).exists() for file in written)
+            named |= {*words} & {*WRITTEN}
+    assert named == {*WRITTEN}
 
 
 def run(command: str, folder: Path) -> str:

@@ -11,8 +11,10 @@ import yaml
 
 from gateway.pure.core.field_changes import field_changes
 from tests.e2e.binaries import obtain
+from tests.e2e.capture import Captured, stable_object
 from tests.e2e.cluster import ADMIN, Cluster
 from tests.e2e.conftest import CHOSEN
+from tests.e2e.controllers import Controllers
 from tests.e2e.setups import BehindGateway, Hook, rule
 from tests.kit import run_command
 from tests.waiting import eventually
@@ -277,3 +279,161 @@ def test_plug_ins_do_what_those_of_the_api_server_do(gateway: BehindGateway, tmp
             made, expected = stable(yaml.safe_load(file.read_text())), stable(answer.document)
             assert not list(field_changes(expected, made)), name
             assert made == expected
+
+
+CREATED_IN: Final = "created"
+BY_CONTROLLERS: Final = (
+    rule("pods persistentvolumeclaims", "CREATE"),
+    rule("replicasets", "CREATE", group="apps"),
+    rule("jobs", "CREATE", group="batch"),
+)
+CLAIMS: Final = [
+    {
+        "metadata": {"name": "data", "labels": {"claim": "a"}},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    }
+]
+RICH: Final = {
+    "metadata": {"labels": {"app": "a"}, "annotations": {"note": "b"}, "finalizers": ["shop.test/keep"]},
+    "spec": {
+        **POD_SPEC,
+        "hostname": "own",
+        "tolerations": [{"key": "a", "operator": "Exists"}],
+        "affinity": {
+            "nodeAffinity": {
+                "preferredDuringSchedulingIgnoredDuringExecution": [
+                    {
+                        "weight": 1,
+                        "preference": {"matchExpressions": [{"key": "a", "operator": "Exists"}]},
+                    }
+                ]
+            }
+        },
+        "topologySpreadConstraints": [
+            {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}
+        ],
+    },
+}
+ONCE: Final = {**RICH, "spec": {**RICH["spec"], "restartPolicy": "Never"}}
+INDEXED: Final = {"completionMode": "Indexed", "completions": 1, "template": ONCE}
+WORKLOADS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
+    "Deployment": (
+        "apps/v1",
+        {"selector": SELECTOR, "template": RICH, "replicas": 1, "minReadySeconds": 3},
+    ),
+    "StatefulSet": (
+        "apps/v1",
+        {
+            "selector": SELECTOR,
+            "template": RICH,
+            "serviceName": "s",
+            "ordinals": {"start": 2},
+            "volumeClaimTemplates": CLAIMS,
+            **ON_DELETE,
+        },
+    ),
+    "DaemonSet": ("apps/v1", {"selector": SELECTOR, "template": RICH}),
+    "Job": ("batch/v1", INDEXED),
+    "CronJob": (
+        "batch/v1",
+        {
+            "schedule": "* * * * *",
+            "jobTemplate": {"metadata": {"labels": {"a": "b"}}, "spec": {"template": ONCE}},
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("version", CHOSEN)
+def test_controllers_create_what_a_preview_says(
+    version: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    documents = [
+        {
+            "apiVersion": api_version,
+            "kind": kind,
+            "metadata": {"name": str(kind).lower(), "namespace": CREATED_IN, "annotations": {"own": "c"}},
+            "spec": spec,
+        }
+        for kind, (api_version, spec) in WORKLOADS.items()
+    ]
+    expected = predicted(documents, tmp_path)
+    hook = Hook("mutate", "seen.policies.test", {}, BY_CONTROLLERS)
+    seen: dict[str, tuple[str, dict[str, Any]]] = {}
+    # Paths of sockets have to be short.
+    folder = tmp_path_factory.mktemp("c")
+    with (
+        Cluster(obtain(version), folder / "cluster", service_accounts=True, audit=False) as cluster,
+        Controllers(cluster, 1),
+        Captured(cluster, folder / "captured", [hook], "captured") as captured,
+    ):
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": CREATED_IN}}
+        assert cluster.api.create("/api/v1/namespaces", namespace).status == 201
+        for one in documents:
+            path = f"/apis/{one['apiVersion']}/namespaces/{CREATED_IN}/{str(one['kind']).lower()}s"
+            answer = cluster.api.create(path, one)
+            assert answer.status == 201, answer
+
+        def all_are_seen() -> bool:
+            for review in captured.take("mutate"):
+                request = review.request
+                if request.get("namespace") == CREATED_IN:
+                    seen.setdefault(key_of(request["object"]), as_predicted(request))
+            return seen.keys() >= expected.keys()
+
+        eventually(all_are_seen)
+    for key, (user, found) in expected.items():
+        assert not list(field_changes(seen[key][1], found)), key
+        assert seen[key] == (user, found), key
+
+
+def predicted(documents: list[dict[str, Any]], folder: Path) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Return the users and objects that controllers create from *documents*, as a preview says."""
+    (folder / "manifests.yaml").write_text(yaml.safe_dump_all(documents))
+    head = {"apiVersion": "admission-gateway.io/v1alpha1", "kind": "GatewayConfiguration"}
+    (folder / "config.yaml").write_text(yaml.safe_dump(head))
+    arguments = (folder / "manifests.yaml", "--config", folder / "config.yaml", "--json")
+    done = run_command("preview", *arguments, "--write", folder / "final")
+    assert done.returncode == 0, done.stderr
+    users = {
+        (one["kind"], one["createdFrom"]["kind"]): one["user"]
+        for one in json.loads(done.stdout)["objects"]
+        if "createdFrom" in one
+    }
+    made = {}
+    for file in (folder / "final" / CREATED_IN).iterdir():
+        found = yaml.safe_load(file.read_text())
+        if found["kind"] in WORKLOADS and not found["metadata"].get("ownerReferences"):
+            continue
+        owners = found["metadata"].get("ownerReferences") or [{"kind": "StatefulSet"}]
+        user = users[found["kind"], owners[0]["kind"]]
+        made[key_of(found)] = as_predicted({"object": found, "userInfo": {"username": user}})
+    assert len(made) == 8
+    return made
+
+
+def key_of(found: dict[str, Any]) -> str:
+    """Return what kind of object *found* is, and of which workload: ``Pod of Job job``."""
+    [owner] = found["metadata"].get("ownerReferences") or [{"kind": "StatefulSet", "name": "statefulset"}]
+    return f"{found['kind']} of {owner['kind']} {owner['name'].partition('-')[0]}"
+
+
+def as_predicted(request: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the user and the object of *request*, without what only a cluster can make up."""
+    found = stable_object(request["object"])
+    labels = found["metadata"].get("labels", {})
+    text = json.dumps(found)
+    for name in ("pod-template-hash", "controller-revision-hash"):
+        if name in labels:
+            text = text.replace(labels[name].rpartition("-")[2], "HASH")
+    if found["kind"] == "ReplicaSet":
+        text = text.replace(found["metadata"]["name"].rpartition("-")[2], "HASH")
+    for pattern, written in (
+        (r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "UID"),
+        (r"(replicaset|deployment)-[a-z0-9]{8,10}\b", r"\1-HASH"),
+        (r"cronjob-\d{8}", "cronjob-MINUTES"),
+        (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "TIME"),
+        (r'"node-0"', '"node"'),
+    ):
+        text = re.sub(pattern, written, text)
+    return request["userInfo"]["username"], stable(json.loads(text))

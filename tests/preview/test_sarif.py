@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+import jsonschema_rs
 import pytest
 
 from gateway.config.merge.load import load
@@ -14,6 +15,7 @@ from gateway.tools.preview.report import Totals
 from gateway.tools.preview.sarif import SarifOutput
 from tests.kit import ROOT, call_command
 from tests.preview.kit import CONFIG_MAP, WEB, configure, deny, of, pods
+from tests.preview.sarif_schema import SCHEMA
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
     from tests.faults.kit import StartWorker
 
 pytestmark = pytest.mark.process
+
+
+_VALIDATOR: Final = jsonschema_rs.validator_for(SCHEMA, validate_formats=True)
 
 
 def sarif(folder: Path, *arguments: object, status: int = 1, stdin: str | None = None) -> dict[str, Any]:
@@ -32,7 +37,7 @@ def sarif(folder: Path, *arguments: object, status: int = 1, stdin: str | None =
     assert done.returncode == status, done.stdout + done.stderr
     document = json.loads(file.read_bytes())
     assert document["$schema"]
-    assert document["version"] == "2.1.0"
+    _VALIDATOR.validate(document)
     (run,) = document["runs"]
     check(run)
     found: dict[str, Any] = run

@@ -29,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--sarif", metavar="FILE", type=Path, help="also write the findings as SARIF, for code scanning")
     add("--junit", metavar="FILE", type=Path, help="also write the results as JUnit's XML")
+    add("--code-quality", metavar="FILE", type=Path, help="also write the findings for GitLab's Code Quality")
     add("--markdown", metavar="FILE", type=Path, help="also write the results as a comment in Markdown")
     add("--write", metavar="DIR", type=Path, help="also write the objects after all changes to files in DIR")
 
@@ -62,6 +63,10 @@ def outputs(
         from gateway.tools.preview.junit import JunitOutput
 
         found.append(JunitOutput(parsed.junit, forecast))
+    if parsed.code_quality is not None:
+        from gateway.tools.preview.code_quality import CodeQualityOutput
+
+        found.append(CodeQualityOutput(parsed.code_quality, forecast))
     if parsed.markdown is not None:
         from gateway.tools.preview.markdown import MarkdownOutput
 

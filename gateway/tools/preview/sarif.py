@@ -55,7 +55,6 @@ class SarifOutput:
         self._results: dict[Level, list[dict[str, Any]]] = {level: [] for level in _LEVELS}
         self._left_out = 0
         self._notifications: list[dict[str, Any]] = []
-        self._folder = Path(os.path.realpath("."))
         if forecast is not None:
             self._add_forecast(forecast)
 
@@ -118,7 +117,8 @@ class SarifOutput:
             self._left_out += 1
             return
         region = {"startLine": place.line, "startColumn": place.column, "endColumn": place.end_column}
-        location = {"artifactLocation": {"uri": self._uri(place.file)}, "region": region}
+        uri = quote(from_here(place.file), safe="/", errors="replace")
+        location = {"artifactLocation": {"uri": uri}, "region": region}
         self._results[level].append(
             {
                 "ruleId": rule,
@@ -130,11 +130,11 @@ class SarifOutput:
             }
         )
 
-    def _uri(self, file: str) -> str:
-        """Return *file* as a URI: if it is in the present folder relative to that, links resolved."""
-        found = Path(os.path.realpath(file))
-        path = found.relative_to(self._folder) if found.is_relative_to(self._folder) else Path(file)
-        return quote(path.as_posix(), safe="/", errors="replace")
+
+def from_here(file: str) -> str:
+    """Return the path of *file*: if it is in the present folder relative to that, links resolved."""
+    found, here = Path(os.path.realpath(file)), Path(os.path.realpath("."))
+    return (found.relative_to(here) if found.is_relative_to(here) else Path(file)).as_posix()
 
 
 def _rules(config: Config, more: Iterable[tuple[str, str]]) -> Sequence[dict[str, Any]]:
