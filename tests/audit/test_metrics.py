@@ -71,7 +71,7 @@ def test_a_continuous_audit_goes_on_through_failures_and_changes_until_it_is_tol
 ) -> None:
     world.policy()
     world.add("shop", "pods", "first", **pod())
-    world.server.faults["list"].append(lambda handler: handler.refuse(403, "not yet"))
+    world.server.faults["list params"].append(lambda handler: handler.refuse(403, "not yet"))
     given = ("--config", world.config, "--kubeconfig", world.server.kubeconfig(world.folder))
     listen = ("--metrics-listen", "127.0.0.1:0", "--jsonl", tmp_path / "findings.jsonl")
     arguments = ("audit", *given, "--continuous", "--interval", "1s", *listen, "--requests-per-second", 1000)

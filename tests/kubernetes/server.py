@@ -29,7 +29,7 @@ from tests.waiting import in_thread
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
     from pathlib import Path
 
     Json = dict[str, Any]
@@ -92,6 +92,8 @@ class ApiServer:
         self.token: str | None = None
         """The required bearer token; None if there is no authentication."""
         self.page = 500
+        self.has_watch_lists = False
+        """Whether a watch can begin with all objects."""
         self.limits_pages = False
         """Whether a page has no more objects than its ``limit``."""
         self.requests: list[tuple[str, dict[str, str]]] = []
@@ -276,6 +278,13 @@ class ApiServer:
                 else name.startswith(head) and "/" not in name[len(head) :]
             )
         ]
+
+    def _all_events(self, path: str) -> Iterator[Json]:
+        """Yield the events with which a watch of *path* begins that is also a list."""
+        yield from ({"type": "ADDED", "object": found} for _, found in self._listed(path))
+        annotations = {"k8s.io/initial-events-end": "true"}
+        metadata = {"resourceVersion": str(self.version), "annotations": annotations}
+        yield {"type": "BOOKMARK", "object": {"metadata": metadata}}
 
     def _tell(self, kind: str, what: Json, listed: str = NAMESPACES) -> None:
         # As Go's encoder writes it, which leaves U+0085 as it is and escapes U+2028.
@@ -525,7 +534,11 @@ class Handler:
 
     async def _watch(self, path: str, parameters: dict[str, str]) -> None:
         server, loop, changed = self.server, asyncio.get_running_loop(), asyncio.Event()
-        version = int(parameters["resourceVersion"])
+        is_list = "sendInitialEvents" in parameters
+        if is_list and not server.has_watch_lists:
+            self.refuse(422, "sendInitialEvents is forbidden for watch unless WatchList is enabled")
+            return
+        version = server.version if is_list else int(parameters["resourceVersion"])
         ends = loop.time() + int(parameters["timeoutSeconds"])
         self.begin_stream()
         with server.changed:
@@ -534,6 +547,9 @@ class Handler:
                 self.chunk(json.dumps({"type": "ERROR", "object": status}).encode() + b"\n")
                 self.chunk(b"")
                 return
+            if is_list:
+                for event in server._all_events(path):
+                    self.chunk(json.dumps(event).encode() + b"\n")
             server._watching.add(changed)
             server.watches += 1
             server.notify()

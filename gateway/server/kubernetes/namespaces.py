@@ -41,10 +41,16 @@ _TYPE: Final = {"apiVersion": "v1", "kind": "Namespace"}
 class ClusterNamespaces:
     """A cluster's namespaces, followed from :meth:`start` to :meth:`close`. Make it on a running loop."""
 
-    def __init__(self, settings: KubernetesSettings, pace: Pace | None = None) -> None:
+    def __init__(
+        self,
+        settings: KubernetesSettings,
+        pace: Pace | None = None,
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        """*changed* is called after each list and event."""
         self.settings = settings
         self._access = ClusterAccess(settings)
-        self._store = Store(namespace_of)
+        self._store = Store(namespace_of, changed)
         kind = Kind(PATH, "namespaces", "NamespaceList")
         self._watch = Watch(self._access, kind, self._store, pace or Pace())
         self._look_ups = NamespaceLookups(self.get)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+ALL_OBJECTS: Final = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+"""Parameters of a watch that begins with all objects, if the API server has ``WatchList`` (KEP-3157)."""
 _PAGE: Final = "500"
 """Objects per answer of a list, as client-go requests."""
 _MAX_DOUBLINGS: Final = 10
@@ -207,13 +210,12 @@ class ExpiredWatchError(ClusterError):
     """The watch cannot continue from its resourceVersion."""
 
 
-class Watch(Generic[T]):
+class Following(ABC):
     """The task that follows the objects of one kind. Make it on a running event loop."""
 
-    def __init__(self, access: ClusterAccess, kind: Kind, store: Store[T], pace: Pace) -> None:
+    def __init__(self, access: ClusterAccess, kind: Kind, pace: Pace) -> None:
         self._access = access
         self.kind = kind
-        self._store = store
         self._pace = pace
         self._version = ""
         """The resourceVersion to continue from. If it is empty, the objects are listed again."""
@@ -234,6 +236,29 @@ class Watch(Generic[T]):
         """Whether the last attempt failed."""
         return self._failures > 0
 
+    @property
+    @abstractmethod
+    def number(self) -> int:
+        """How many objects are known."""
+
+    @abstractmethod
+    async def read(self, api: ApiClient) -> str:
+        """Read all objects, and return the resourceVersion from which a watch goes on.
+
+        If it is empty, the watch itself begins with all objects (``sendInitialEvents``).
+
+        Raises:
+            ClusterError, UnreadableError: they cannot be read.
+        """
+
+    @abstractmethod
+    def take(self, event: object) -> str:
+        """Apply *event*, one of a watch other than an error, and return the resourceVersion to go on from.
+
+        Raises:
+            UnreadableError: it is not an event; nothing has changed.
+        """
+
     async def run(self) -> None:
         """Follow the objects until cancelled."""
         while True:
@@ -243,8 +268,10 @@ class Watch(Generic[T]):
                         # The kubeconfig names another cluster now, which has other versions.
                         self._url, self._version = api.url, ""
                     if not self._version:
-                        await self._list(api)
-                    await self._follow(api)
+                        self._version = await self.read(api)
+                        if self._version:
+                            self.has_read(api)
+                    await self.follow(api)
             except Exception as error:
                 if isinstance(error, UnreadableError):
                     error = ExpiredWatchError(f"the API server sent {error}")
@@ -258,31 +285,23 @@ class Watch(Generic[T]):
                 jitter = random.uniform(0.5, 1)  # noqa: S311
                 await asyncio.sleep(min(pause_s, self._pace.longest_pause_s) * jitter)
 
-    async def _list(self, api: ApiClient) -> None:
-        kind = self.kind
-        objects: list[T] = []
-        version = ""
-        self._store.begin()
-        async for answer in api.pages(kind.path, {"limit": _PAGE, **kind.params}):
-            match answer:
-                case {"items": list(page), "metadata": {"resourceVersion": str(version)}}:
-                    # Page by page: thousands of objects at once would block reviews.
-                    objects += self._store.read_page(page)
-                case _:
-                    raise ClusterError(f"{api.url}: the answer for {kind.path} is not a {kind.list_kind}")
-        self._store.replace(objects)
-        self._version = version
+    def has_read(self, api: ApiClient) -> None:
+        """Note that all objects have been read."""
         if not self.synced.is_set():
             self.synced.set()
-            log.info("%s synced: %d from %s", kind.noun, len(self._store.by_name), api.url)
+            log.info("%s synced: %d from %s", self.kind.noun, self.number, api.url)
 
-    async def _follow(self, api: ApiClient) -> None:
-        """Apply events until the server ends the watch."""
+    async def follow(self, api: ApiClient) -> None:
+        """Apply events until the server ends the watch.
+
+        Raises:
+            ClusterError, UnreadableError: it ended otherwise.
+        """
         pace = self._pace
         watch_s = random.randint(*pace.watch_s)  # noqa: S311
         params = {
             "watch": "true",
-            "resourceVersion": self._version,
+            **({"resourceVersion": self._version} if self._version else ALL_OBJECTS),
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(watch_s),
             **self.kind.params,
@@ -314,7 +333,7 @@ class Watch(Generic[T]):
             event = await self._parsed_without_depth(line)
         if isinstance(event, dict) and event.get("type") == "ERROR":
             raise ExpiredWatchError(str(status_error(event.get("object"), 500)))
-        self._version = self._store.apply(event)
+        self._version = self.take(event)
 
     @staticmethod
     async def _parsed_without_depth(line: bytes) -> object:
@@ -341,7 +360,7 @@ class Watch(Generic[T]):
         if isinstance(error, ExpiredWatchError) or error.status not in (0, _TOO_MANY_REQUESTS):
             self._version = ""
         # A first failure is not logged: the next attempt usually works. Nor is the end of an empty kind.
-        is_gone = error.status == _NOT_FOUND and _NOT_FOUND in kind.absent_on and not self._store.by_name
+        is_gone = error.status == _NOT_FOUND and _NOT_FOUND in kind.absent_on and not self.number
         if self._has_warned or (was_synced and (self._failures == 1 or is_gone)):
             log.debug("watch still interrupted: %s: %s", noun, self.last_error)
             return
@@ -356,3 +375,36 @@ class Watch(Generic[T]):
         if self._has_warned:
             self._has_warned = False
             log.info("watch of %s restored", self.kind.noun)
+
+
+class Watch(Following, Generic[T]):
+    """Keeps a store equal to the objects of one kind."""
+
+    def __init__(self, access: ClusterAccess, kind: Kind, store: Store[T], pace: Pace) -> None:
+        super().__init__(access, kind, pace)
+        self._store = store
+
+    @property
+    def number(self) -> int:
+        """How many objects are known."""
+        return len(self._store.by_name)
+
+    async def read(self, api: ApiClient) -> str:
+        """See ``Following``."""
+        kind = self.kind
+        objects: list[T] = []
+        version = ""
+        self._store.begin()
+        async for answer in api.pages(kind.path, {"limit": _PAGE, **kind.params}):
+            match answer:
+                case {"items": list(page), "metadata": {"resourceVersion": str(version)}}:
+                    # Page by page: thousands of objects at once would block reviews.
+                    objects += self._store.read_page(page)
+                case _:
+                    raise ClusterError(f"{api.url}: the answer for {kind.path} is not a {kind.list_kind}")
+        self._store.replace(objects)
+        return version
+
+    def take(self, event: object) -> str:
+        """See ``Following``."""
+        return self._store.apply(event)

@@ -43,14 +43,22 @@ class Pace:
 
     async def request(self, objects: int = 0) -> None:
         """Wait until the next request may be sent. The answer to the one before had so many *objects*."""
+        self._free_at = await self._wait(objects) + self._request_s
+        self.requests += 1
+
+    async def evaluate(self, objects: int) -> None:
+        """Wait until so many *objects*, which came without a request, may be evaluated."""
+        self._free_at = await self._wait(objects)
+
+    async def _wait(self, objects: int) -> float:
+        """Wait until the bounds hold for *objects* more, and return the time at which they do."""
         now = self._now()
         self._free_at += objects * self._object_s
         wait_s = max(self._free_at - now, self._cpu_wait_s(now))
         while wait_s > 0:
             await self._sleep(min(wait_s, _LONGEST_S))
             wait_s -= _LONGEST_S
-        self._free_at = max(self._free_at, now) + self._request_s
-        self.requests += 1
+        return max(self._free_at, now)
 
     def _cpu_wait_s(self, now: float) -> float:
         """Return the seconds after which the CPU time since the last request is within the share."""

@@ -35,7 +35,7 @@ TITLES: Final = {
 """The classes of findings about stored objects, in order."""
 
 
-def document(store: Store, this: Pass, about: Json) -> Json:
+def document(store: Store, this: Pass, about: Json, max_examples: int = MAX_EXAMPLES) -> Json:
     """Return the JSON of the report on the pass *this* in *store*. *about* has what it is about."""
     numbers = {
         (part, finding): number
@@ -56,7 +56,7 @@ def document(store: Store, this: Pass, about: Json) -> Json:
         **{finding: numbers.get(("object", finding), 0) for finding in TITLES},
         "failed": failed,
         "refusedAtRestart": numbers.get(("restart", "denied"), 0),
-        "groups": list(_groups(store)),
+        "groups": list(_groups(store, max_examples)),
         "workloads": list(_workloads(store)),
         "owners": list(_owners(store)),
         "skipped": _by_count(this.skipped),
@@ -67,8 +67,8 @@ def document(store: Store, this: Pass, about: Json) -> Json:
     }
 
 
-def _groups(store: Store) -> Iterator[Json]:
-    """Yield the findings by webhook, namespace and kind, the most frequent first."""
+def _groups(store: Store, max_examples: int) -> Iterator[Json]:
+    """Yield the findings by webhook, namespace and kind, the most frequent first, with some examples."""
     rows = store.select(
         f"SELECT {_GROUP}, COUNT(*), SUM(alike) FROM results WHERE pass = :pass GROUP BY {_GROUP}"  # noqa: S608
         f" ORDER BY COUNT(*) DESC, {_GROUP} LIMIT {MAX_GROUPS}"
@@ -77,7 +77,7 @@ def _groups(store: Store) -> Iterator[Json]:
         examples = store.results(
             "part = ? AND finding = ? AND configuration = ? AND webhook = ? AND namespace = ? AND kind = ?",
             *(part, finding, configuration, webhook, namespace, kind),
-            limit=MAX_EXAMPLES,
+            limit=max_examples,
         )
         yield {
             "part": part,

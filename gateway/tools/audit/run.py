@@ -14,7 +14,7 @@ from gateway.server.kubernetes.namespaces import PATH as NAMESPACES
 from gateway.server.kubernetes.namespaces import namespace_of
 from gateway.tools.audit.findings import findings_of
 from gateway.tools.audit.keys import Keys
-from gateway.tools.audit.scan import AuditCase, Scan
+from gateway.tools.audit.scan import AuditCase, Scan, Target
 from gateway.tools.audit.writers import Writers
 from gateway.tools.replay.cases import Found
 from gateway.tools.replay.cluster import listed_items
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gateway.pure.core.namespace import Namespace
+    from gateway.pure.core.webhook import Webhook
     from gateway.server.kubernetes.api_client import ApiClient
     from gateway.tools.audit.pace import Pace
     from gateway.tools.audit.store import Store
@@ -64,10 +65,12 @@ class Pass:
     found: Found = field(default_factory=Found)
     alike: dict[bytes, tuple[str, int]] = field(default_factory=dict)
     """Of the Pods of each controller and template, the uid of the first, and their number."""
-    read: list[str] = field(default_factory=list)
-    """The resources that were read as a whole."""
+    read: list[tuple[str, str]] = field(default_factory=list)
+    """The resources and namespaces that were read as a whole. An empty namespace stands for all."""
     writers: Writers = field(default_factory=Writers)
     """Who has written objects in a version that is removed."""
+    unusable: dict[str, str] = field(default_factory=dict)
+    """By uid of objects of which no review can be made, their resources."""
     stopped: str = ""
     """Why it ended early. Empty if it did not."""
 
@@ -75,6 +78,21 @@ class Pass:
     def is_complete(self) -> bool:
         """Whether all objects were read, and each that was not skipped has a verdict."""
         return not (self.stopped or self.found.problems or self.found.left_out)
+
+
+def called_webhooks(gateway: OfflineGateway) -> list[Webhook]:
+    """Return the webhooks of *gateway* that may be called for a dry run."""
+    left = set(left_out_webhooks(gateway.config))
+    return [one for one in gateway.config.webhooks if (one.phase, one.configuration, one.name) not in left]
+
+
+async def server_version(api: ApiClient) -> str:
+    """Return the version of the API server.
+
+    Raises:
+        ClusterError: it cannot be reached.
+    """
+    return str((await api.get("/version")).get("gitVersion") or "")
 
 
 class Audit:
@@ -88,10 +106,7 @@ class Audit:
         self._store = store
         self._pace = pace
         self._options = options
-        left = set(left_out_webhooks(gateway.config))
-        self._webhooks = [
-            one for one in gateway.config.webhooks if (one.phase, one.configuration, one.name) not in left
-        ]
+        self._webhooks = called_webhooks(gateway)
 
     async def run(self, now: float, done: Callable[[float], None] = lambda part: None) -> Pass:
         """Make a pass at *now*, in seconds since 1970. *done* is called with the part that was read.
@@ -101,20 +116,20 @@ class Audit:
         """
         this = Pass(now)
         self._store.begin()
-        version = str((await self._api.get("/version")).get("gitVersion") or "")
-        keys = Keys(self._gateway, now, version)
+        keys = Keys(self._gateway, now, await server_version(self._api))
         namespaces = await self._namespaces(this)
 
         async def find(name: str) -> Namespace | None:
             return namespaces.get(name)
 
-        results = _Results(self._gateway, self._store, this)
+        results = AuditResults(self._gateway, self._store, this)
         scan = Scan(
             *(self._api, self._store, self._pace, self._options, self._webhooks),
             *(this, keys, namespaces),
         )
         replay = Replay(results, this.found, Side(self._gateway, now), None, find)
-        await replay.run(scan.cases(), lambda: done(this.found.read))
+        targets = [Target(kind) for kind in await scan.wanted()]
+        await replay.run(scan.cases(targets), lambda: done(this.found.read))
         this.stopped = results.stopped
         self._store.set_alike((number, uid) for uid, number in this.alike.values() if number > 1)
         self._store.finish(now, () if this.stopped else this.read)
@@ -129,12 +144,14 @@ class Audit:
         return found
 
 
-class _Results:
+class AuditResults:
     """Takes the results of the reviews of a pass: a ``Results`` of a replay."""
 
     def __init__(self, gateway: OfflineGateway, store: Store, this: Pass) -> None:
         self.notes: Counter[str] = Counter()
         self.stopped = ""
+        self.waiting: dict[tuple[str, str], str] = {}
+        """By uid and part, the resources of what has no result yet."""
         self._store = store
         self._this = this
         self._policies: dict[WebhookKey, str] = {
@@ -150,5 +167,6 @@ class _Results:
         assert case.subject is not None
         assert case.context is not None
         self._this.evaluated += 1
+        self.waiting.pop((case.subject.uid, case.subject.part), None)
         findings = findings_of(case.request, after, self._policies)
         self._store.write(case.subject, case.digest, case.context, self._this.began, findings)

@@ -4,21 +4,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import quote
 
 from gateway.base.errors import ClusterError, ReviewError
 from gateway.engine.object_review import RequestOptions, request_for
 from gateway.server.kubernetes.api_client import TooLargeError
 from gateway.tools.audit.keys import short_digest
 from gateway.tools.audit.restarts import is_part, is_running, is_workload, next_pod
-from gateway.tools.audit.subject import COLLAPSED, SECRETS, left_out, metadata_of, same_pods, subject_of
+from gateway.tools.audit.subject import (
+    COLLAPSED,
+    SECRETS,
+    left_out,
+    metadata_of,
+    same_pods,
+    subject_of,
+    uid_of,
+)
 from gateway.tools.replay.cases import Case
 from gateway.tools.replay.cluster import has_creation_rule, listed_items, listed_kinds
 from gateway.tools.replay.objects import as_sent, creation_options
 from gateway.tools.replay.results import known
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
     from gateway.pure.core.namespace import Namespace
     from gateway.pure.core.webhook import Webhook
@@ -35,6 +44,21 @@ if TYPE_CHECKING:
 CREATION: Final = RequestOptions(user="admission-gateway:audit")
 UNUSABLE: Final = "an object that is not complete, or nests too deep"
 NOT_RUNNING: Final = "workloads without a next Pod: no replicas, suspended, or ended"
+
+
+class Target(NamedTuple):
+    """What is read: the objects of one kind, in one namespace or all."""
+
+    kind: ListedKind
+    namespace: str = ""
+
+    @property
+    def path(self) -> str:
+        """The path of the list."""
+        if not self.namespace:
+            return self.kind.path
+        version, _, resource = self.kind.path.rpartition("/")
+        return f"{version}/namespaces/{quote(self.namespace, safe='')}/{resource}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,47 +93,94 @@ class Scan:
         self._this = this
         self._keys = keys
         self._namespaces = namespaces
-        self._reviewed: set[str] = set()
-        """The resources that webhooks have rules for."""
+        self._reviewed: dict[str, bool] = {}
+        """By resource, whether webhooks have rules for it."""
         self._reviews_pods = has_creation_rule(webhooks, "", "pods")
+        self._follows = False
+        """Whether objects come one by one, so that verdicts on Pods that are alike are those of the state."""
+        self._parts: set[str] = set()
+        """What the last object has verdicts on, or will have."""
+        self.templates: set[bytes] = set()
+        """What Pods share whose number has changed."""
+        self.others: list[tuple[Target, str]] = []
+        """Objects, by place and name, that need a verdict because another one is deleted."""
 
-    async def cases(self) -> AsyncIterator[AuditCase]:
-        """Yield the reviews whose result is not known.
+    async def wanted(self) -> list[ListedKind]:
+        """Return the kinds that are read.
+
+        Raises:
+            ClusterError: the cluster cannot be reached.
+        """
+        found = [one async for one in listed_kinds(self._api)]
+        missing = self._options.kinds - {one.named for one in found}
+        problems = self._this.found.problems
+        problems += [f"--kinds {one}: the cluster has no such resource" for one in sorted(missing)]
+        return [one for one in found if self._is_wanted(one)]
+
+    def parts(self, kind: ListedKind) -> set[str]:
+        """Return what is evaluated of an object of *kind*, one of those of :meth:`wanted`."""
+        named = {"object"} if self._is_reviewed(kind) else set()
+        return named | ({"restart"} if self._restarts(kind) else set())
+
+    async def cases(self, targets: Sequence[Target]) -> AsyncIterator[AuditCase]:
+        """Yield the reviews of the objects of *targets* whose result is not known.
 
         Raises:
             ClusterError: the cluster cannot be reached.
         """
         this = self._this
-        found = [one async for one in listed_kinds(self._api)]
-        missing = self._options.kinds - {one.named for one in found}
-        this.found.problems += [f"--kinds {one}: the cluster has no such resource" for one in sorted(missing)]
-        wanted = [one for one in found if self._is_wanted(one)]
         note: Callable[[str], None] = this.found.problems.append
-        for number, kind in enumerate(wanted):
+        for number, target in enumerate(targets):
             try:
-                async for item, part in listed_items(self._api, kind.path, note, self._pace.request):
-                    this.found.read = (number + part) / len(wanted)
+                async for item, part in listed_items(self._api, target.path, note, self._pace.request):
+                    this.found.read = (number + part) / len(targets)
                     this.listed += 1
-                    for case in self._cases_of(kind, item):
+                    for case in self._cases_of(target.kind, item):
                         yield case
             except ClusterError as error:
                 if not (error.status or isinstance(error, TooLargeError)):
                     raise
-                note(f"{kind.path}: {error}")
+                note(f"{target.path}: {error}")
                 continue
-            this.read.append(kind.named)
+            this.read.append((target.kind.named, target.namespace))
+
+    def changed(self, kind: ListedKind, item: Json) -> Sequence[AuditCase]:
+        """Return the reviews that *item*, which was created or changed, needs.
+
+        Verdicts that it has no more are removed.
+        """
+        self._this.listed += 1
+        self._follows, self._parts = True, set()
+        template = same_pods(kind, item)
+        cases = self._cases_of(kind, item)
+        if not template or left_out(item):
+            self.removed(kind, uid_of(kind, item), self._parts)
+        else:
+            self.templates.add(template)
+        return cases
+
+    def removed(self, kind: ListedKind, uid: str, kept: Iterable[str] = ()) -> None:
+        """Remove the verdicts on *uid*, which was deleted, other than those on the parts *kept*."""
+        template, other = self._store.remove(uid, kept)
+        if template:
+            self.templates.add(template)
+        if other is not None:
+            self.others.append((Target(kind, other[0]), other[1]))
 
     def _is_wanted(self, kind: ListedKind) -> bool:
         options = self._options
-        is_reviewed = has_creation_rule(self._webhooks, kind.group, kind.resource)
-        if is_reviewed:
-            self._reviewed.add(kind.named)
-        if (options.kinds and kind.named not in options.kinds) or not (is_reviewed or self._restarts(kind)):
+        if (options.kinds and kind.named not in options.kinds) or not self.parts(kind):
             return False
         if kind.named == "secrets" and not options.includes_secrets:
             self._this.notes.append(SECRETS)
             return False
         return True
+
+    def _is_reviewed(self, kind: ListedKind) -> bool:
+        found = self._reviewed.get(kind.named)
+        if found is None:
+            found = self._reviewed[kind.named] = has_creation_rule(self._webhooks, kind.group, kind.resource)
+        return found
 
     def _restarts(self, kind: ListedKind) -> bool:
         """Whether *kind* is read for the Pods that its objects get."""
@@ -131,16 +202,19 @@ class Scan:
             this.writers.add(whole, self._options.kubernetes)
         subject = subject_of(kind, whole, "object", self._options.owner_label, labels)
         same = same_pods(kind, item)
-        if same in this.alike:
-            first, number = this.alike[same]
-            this.alike[same] = first, number + 1
-            this.skipped[COLLAPSED] += 1
-            return ()
         if same:
-            this.alike[same] = subject.uid, 1
+            self._store.join(subject, same)
+            first, number = this.alike.get(same, ("", 0))
+            if not first and self._follows:
+                first = self._store.first_of(same)
+            first = first or subject.uid
+            this.alike[same] = first, number + 1
+            if first != subject.uid:
+                this.skipped[COLLAPSED] += 1
+                return ()
         cases = []
         made: Callable[[], Json | None]
-        if kind.named in self._reviewed:
+        if self._is_reviewed(kind):
             context = self._keys.context(kind.group, kind.resource, namespace)
             made = partial(_as_created, kind, whole)
             cases.append(self._case(subject, whole, namespace, context, made))
@@ -182,15 +256,18 @@ class Scan:
             made = request()
         except (ReviewError, TypeError, RecursionError):
             this.found.leave_out(UNUSABLE)
+            this.unusable[subject.uid] = subject.resource
             return None
         if made is None:
             return None
         this.subjects += 1
+        self._parts.add(subject.part)
         expected = known(allowed=True)
         return AuditCase(made, "", None, namespace, expected, subject=subject, digest=digest, context=context)
 
     def _keep(self, subject: Subject) -> None:
         self._this.subjects += 1
+        self._parts.add(subject.part)
         self._store.keep(subject)
 
 

@@ -2,7 +2,10 @@
 
 It is a file of the user, which the next audit goes on from, or a temporary one. A verdict belongs to a
 *pass*, one run over all objects. What a later pass did not find has been deleted, if the pass has read its
-kind.
+kind. An audit that follows the cluster has one pass, and changes single verdicts of it.
+
+Pods of one controller and template share a verdict. All of them are *members*, so that another one stands for
+them when the first one is deleted.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
     from gateway.tools.audit.keys import Context
     from gateway.tools.audit.subject import Subject
 
-SCHEMA: Final = 1
+SCHEMA: Final = 2
 """The version of the tables, which is the file's ``user_version``."""
 _SUBJECT: Final = "part, apiVersion, kind, resource, namespace, name, owner, ownerLabel"
 _TABLES: Final = f"""
@@ -35,7 +38,12 @@ CREATE TABLE IF NOT EXISTS findings (
 CREATE VIEW IF NOT EXISTS results AS
     SELECT {_SUBJECT}, alike, uid, finding, phase, configuration, webhook, policy, mode, message, pass, number
     FROM findings JOIN verdicts USING (uid, part);
+CREATE TABLE IF NOT EXISTS members (
+    uid TEXT PRIMARY KEY, template BLOB, resource TEXT, namespace TEXT, name TEXT, version TEXT, pass INTEGER
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS templates ON members (template, namespace, name);
 CREATE TABLE IF NOT EXISTS passes (number INTEGER PRIMARY KEY, at REAL);
+CREATE TEMP TABLE IF NOT EXISTS seen (resource TEXT, uid TEXT, PRIMARY KEY (resource, uid)) WITHOUT ROWID;
 """  # noqa: S608 - constants
 _COLUMNS: Final = (
     *("part", "apiVersion", "kind", "resource", "namespace", "name", "owner", "ownerLabel", "alike", "uid"),
@@ -108,10 +116,18 @@ class Store:
         self._change("DELETE FROM passes", ())
         self._change("INSERT INTO passes VALUES (?, NULL)", (self.number,))
 
+    def doubt(self, targets: Iterable[tuple[str, str]]) -> None:
+        """Take the verdicts on *targets*, resources and namespaces, out of the pass, until they are read."""
+        for resource, namespace in targets:
+            for table in ("verdicts", "members"):
+                self._change(
+                    f"UPDATE {table} SET pass = 0 WHERE resource = ?1 AND (?2 = '' OR namespace = ?2)",  # noqa: S608
+                    (resource, namespace),
+                )
+
     def close(self) -> None:
         """Write what is not written yet, and close the file."""
-        if self._db.in_transaction:
-            self._db.execute("COMMIT")
+        self.commit()
         self._db.close()
 
     def known(self, subject: Subject) -> Known | None:
@@ -153,13 +169,30 @@ class Store:
         for number, uid in counts:
             self._change("UPDATE verdicts SET alike = ? WHERE uid = ? AND part = 'object'", (number, uid))
 
-    def finish(self, at: float, read: Iterable[str]) -> None:
-        """End the pass *at*: of the resources in *read*, remove the verdicts on what it did not find."""
-        for resource in read:
-            gone = "SELECT uid, part FROM verdicts WHERE resource = ? AND pass != ?"
-            self._change(f"DELETE FROM findings WHERE (uid, part) IN ({gone})", (resource, self.number))  # noqa: S608
-            self._change("DELETE FROM verdicts WHERE resource = ? AND pass != ?", (resource, self.number))
+    def finish(self, at: float, read: Iterable[tuple[str, str]], carried: Iterable[str] = ()) -> None:
+        """End the pass *at*: remove the verdicts on what it did not find.
+
+        *read* are the resources and namespaces that were read, the latter empty for all. Other verdicts on
+        the resources *carried* are taken into the pass.
+        """
+        for resource, namespace in read:
+            values = (resource, self.number, namespace, namespace)
+            gone = "resource = ? AND pass != ? AND (? = '' OR namespace = ?)"
+            keys = f"(uid, part) IN (SELECT uid, part FROM verdicts WHERE {gone})"  # noqa: S608 - constants
+            self._change(f"DELETE FROM findings WHERE {keys}", values)  # noqa: S608
+            for table in ("verdicts", "members"):
+                self._change(f"DELETE FROM {table} WHERE {gone}", values)  # noqa: S608
+        for resource in carried:
+            for table in ("verdicts", "members"):
+                self._change(
+                    f"UPDATE {table} SET pass = ? WHERE resource = ? AND pass != ?",  # noqa: S608
+                    (self.number, resource, self.number),
+                )
         self._change("UPDATE passes SET at = ?", (at,))
+        self.commit()
+
+    def commit(self) -> None:
+        """Write what is not written yet."""
         if self._db.in_transaction:
             self._db.execute("COMMIT")
 
@@ -171,6 +204,108 @@ class Store:
         if self._changes >= _AT_ONCE:
             self._changes = 0
             self._db.execute("COMMIT")
+
+    # -- objects with one verdict, and single objects ---------------------------------------------
+
+    def join(self, subject: Subject, template: bytes) -> None:
+        """Note that *subject* has the verdict of *template*."""
+        self._change(
+            "INSERT OR REPLACE INTO members VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (
+                *(subject.uid, template, subject.resource, subject.namespace),
+                *(subject.name, subject.version, self.number),
+            ),
+        )
+
+    def first_of(self, template: bytes) -> str:
+        """Return the uid of the object whose verdict is that of *template*. Empty if there is none."""
+        row = self._db.execute(
+            "SELECT uid FROM members JOIN verdicts USING (uid) WHERE template = ? LIMIT 1", (template,)
+        ).fetchone()
+        return "" if row is None else str(row[0])
+
+    def count_alike(self, template: bytes) -> None:
+        """Set how many objects the verdict of *template* stands for."""
+        self._change(
+            "UPDATE verdicts SET alike = (SELECT COUNT(*) FROM members WHERE template = ?)"
+            " WHERE uid = ? AND part = 'object'",
+            (template, self.first_of(template)),
+        )
+
+    def version(self, uid: str) -> str:
+        """Return the version of the object *uid* that its verdict is about. Empty if it has none."""
+        row = self._db.execute(
+            "SELECT version FROM verdicts WHERE uid = ? UNION ALL SELECT version FROM members WHERE uid = ?",
+            (uid, uid),
+        ).fetchone()
+        return "" if row is None else str(row[0])
+
+    def remove(self, uid: str, kept: Iterable[str] = ()) -> tuple[bytes, tuple[str, str] | None]:
+        """Remove the verdicts on *uid* other than those on the parts *kept*.
+
+        Return its template, empty if it shared none, and namespace and name of another object of the template
+        that needs a verdict now.
+        """
+        parts = tuple(kept)
+        marks = ", ".join("?" * len(parts))
+        for table in ("findings", "verdicts"):
+            self._change(f"DELETE FROM {table} WHERE uid = ? AND part NOT IN ({marks})", (uid, *parts))  # noqa: S608
+        row = self._db.execute("SELECT template FROM members WHERE uid = ?", (uid,)).fetchone()
+        if row is None or parts:
+            return b"", None
+        template = bytes(row[0])
+        self._change("DELETE FROM members WHERE uid = ?", (uid,))
+        other = None
+        if not self.first_of(template):
+            other = self._db.execute(
+                "SELECT namespace, name FROM members WHERE template = ? ORDER BY namespace, name LIMIT 1",
+                (template,),
+            ).fetchone()
+        return template, other
+
+    def see(self, resource: str, uid: str) -> None:
+        """Note that the object *uid* of *resource* is there."""
+        self._change("INSERT OR IGNORE INTO seen VALUES (?, ?)", (resource, uid))
+
+    def forget_seen(self, resource: str) -> None:
+        """Forget which objects of *resource* were noted."""
+        self._change("DELETE FROM seen WHERE resource = ?", (resource,))
+
+    def not_seen(self, resource: str, limit: int) -> list[str]:
+        """Return the uids, at most *limit*, of known objects of *resource* that were not noted."""
+        rows = self._db.execute(
+            "SELECT uid FROM verdicts WHERE resource = ?1 AND uid NOT IN"
+            " (SELECT uid FROM seen WHERE resource = ?1) UNION"
+            " SELECT uid FROM members WHERE resource = ?1 AND uid NOT IN"
+            " (SELECT uid FROM seen WHERE resource = ?1) LIMIT ?2",
+            (resource, limit),
+        )
+        return [uid for (uid,) in rows]
+
+    def number_of(self, resource: str = "") -> int:
+        """Return the number of verdicts of the pass, or of those on *resource*."""
+        query = "SELECT COUNT(*) FROM verdicts WHERE pass = ?1 AND (?2 = '' OR resource = ?2)"
+        ((number,),) = self._db.execute(query, (self.number, resource))
+        return int(number)
+
+    def parts(self, resource: str) -> set[str]:
+        """Return the parts of *resource* on which there are verdicts."""
+        rows = self._db.execute("SELECT DISTINCT part FROM verdicts WHERE resource = ?", (resource,))
+        return {part for (part,) in rows}
+
+    def contexts(self) -> list[tuple[str, str, str, bytes]]:
+        """Return the different resources, parts, namespaces and contexts of verdicts.
+
+        The namespace of a Namespace is itself.
+        """
+        namespace = "CASE resource WHEN 'namespaces' THEN name ELSE namespace END"
+        query = f"SELECT DISTINCT resource, part, {namespace}, context FROM verdicts"  # noqa: S608
+        return self._db.execute(query).fetchall()
+
+    def older_than(self, at: float) -> list[tuple[str, str]]:
+        """Return resources and namespaces with verdicts from before *at* that hold for a limited time."""
+        query = "SELECT DISTINCT resource, namespace FROM verdicts WHERE isTimed AND at <= ?"
+        return self._db.execute(query, (at,)).fetchall()
 
     # -- what the pass found ----------------------------------------------------------------------
 

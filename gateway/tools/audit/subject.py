@@ -74,6 +74,13 @@ def same_pods(kind: ListedKind, item: Mapping[str, Any]) -> bytes:
     return short_digest([owner.get("uid"), [labels.get(name) for name in _TEMPLATES]])
 
 
+def uid_of(kind: ListedKind, item: Mapping[str, Any]) -> str:
+    """Return what *item*, of *kind*, is known by."""
+    metadata = metadata_of(item)
+    namespace, name = (str(metadata.get(member) or "") for member in ("namespace", "name"))
+    return str(metadata.get("uid") or f"{kind.named}/{namespace}/{name}")
+
+
 def subject_of(
     kind: ListedKind,
     item: Json,
@@ -87,7 +94,7 @@ def subject_of(
     labels = _labels(metadata)
     namespace, name = (str(metadata.get(member) or "") for member in ("namespace", "name"))
     return Subject(
-        str(metadata.get("uid") or f"{kind.named}/{namespace}/{name}"),
+        uid_of(kind, item),
         part,
         kind.api_version,
         kind.kind,

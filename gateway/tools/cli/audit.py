@@ -22,7 +22,15 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
+    from gateway.config.kinds.kubernetes_settings import KubernetesSettings
+    from gateway.server.kubernetes.access import ClusterAccess
+    from gateway.server.kubernetes.api_client import ApiClient
+    from gateway.tools.audit import metrics
+    from gateway.tools.audit.follow import Follower
+    from gateway.tools.audit.pace import Pace
+    from gateway.tools.audit.run import Options, Pass
     from gateway.tools.audit.store import Store
+    from gateway.tools.offline.gateway import OfflineGateway
 
 DENIED: Final = 1
 WRONG: Final = 2
@@ -34,7 +42,10 @@ _INTERVAL_S: Final = 600.0
 _FIRST_PAUSE_S: Final = 1.0
 _LINES_OF_A_PASS: Final = 2
 _LEAST_PAUSE_S: Final = 1.0
-"""Between two passes, however long they take."""
+"""After a failure."""
+_METRICS_EVERY_S: Final = 2.0
+_METRICS_SHARE: Final = 10.0
+"""By how much the pause between two renewals of the metrics is longer than they take."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -99,12 +110,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_kubernetes(parser, "also say what it changes, and who writes objects in versions that it removes")
     add("--metrics-file", metavar="FILE", type=Path, help="write the numbers as metrics of Prometheus")
-    add("--continuous", action="store_true", help="go on with passes until SIGTERM")
+    add("--continuous", action="store_true", help="follow the cluster until SIGTERM")
     add(
         "--interval",
         metavar="DURATION",
         type=_duration,
-        help="with --continuous: from the begin of a pass to that of the next one (default: 10m)",
+        help="with --continuous: how often the configuration is read again, and results are written"
+        " (default: 10m)",
     )
     add(
         "--metrics-listen",
@@ -190,10 +202,12 @@ def _check(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> None:
         refuse("--json excludes --jsonl -")
     if not parsed.continuous and (parsed.metrics_listen or parsed.interval is not None):
         refuse("--interval and --metrics-listen need --continuous")
+    if parsed.continuous and parsed.kubernetes is not None:
+        refuse("--continuous excludes --kubernetes")
 
 
 async def _continuously(parsed: argparse.Namespace, store: Store) -> None:
-    """Make passes until SIGTERM or SIGINT. One that fails is repeated, and its error is printed.
+    """Follow the cluster until SIGTERM or SIGINT. What fails is repeated, and its error is printed.
 
     Raises:
         OSError: the port of the metrics cannot be listened on.
@@ -201,7 +215,6 @@ async def _continuously(parsed: argparse.Namespace, store: Store) -> None:
     import asyncio
     import signal
     import sqlite3
-    import time
     from contextlib import ExitStack
 
     from gateway.tools.audit import metrics
@@ -216,23 +229,19 @@ async def _continuously(parsed: argparse.Namespace, store: Store) -> None:
         if parsed.metrics_listen is not None:
             port = stack.enter_context(metrics.served(*parsed.metrics_listen))
             logs.print_error(f"metrics on port {port.port}")
+        following = _Following(parsed, store, port)
         while not ended.is_set():
-            began = time.monotonic()
-            making = asyncio.create_task(_audit(parsed, store))
+            making = asyncio.create_task(following.round(interval_s))
             ending = asyncio.create_task(ended.wait())
             await asyncio.wait((making, ending), return_when=asyncio.FIRST_COMPLETED)
             ending.cancel()
             if not making.done():
                 making.cancel()
                 await asyncio.gather(making, return_exceptions=True)
-                return
+                break
             try:
-                report = making.result()
-                _write(parsed, store, report)
-                _print(report, parsed)
-                if port is not None:
-                    port.content = metrics.exposition(report)
-                failures, wait_s = 0, began + interval_s - time.monotonic()
+                making.result()
+                failures, wait_s = 0, 0.0
             except ConfigError as error:
                 logs.print_error(*error.problems)
                 failures, wait_s = failures + 1, interval_s
@@ -240,9 +249,131 @@ async def _continuously(parsed: argparse.Namespace, store: Store) -> None:
                 logs.print_error(f"admission-gateway: {error}")
                 failures += 1
                 wait_s = min(_FIRST_PAUSE_S * 2.0 ** min(failures, 20), interval_s)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(max(wait_s, _LEAST_PAUSE_S)):
-                    await ended.wait()
+            if wait_s:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(max(wait_s, _LEAST_PAUSE_S)):
+                        await ended.wait()
+        await following.close()
+
+
+class _Following:
+    """The rounds of a continuous audit: each with the configuration as it is when the round begins."""
+
+    def __init__(self, parsed: argparse.Namespace, store: Store, port: metrics.MetricsPort | None) -> None:
+        self._parsed = parsed
+        self._store = store
+        self._port = port
+        self._follower: Follower | None = None
+        self._access: ClusterAccess | None = None
+        self._target: KubernetesSettings | None = None
+        self._told: list[str] = []
+        """Problems that are printed already."""
+
+    async def round(self, lasts_s: float) -> None:
+        """Follow the cluster for *lasts_s* seconds.
+
+        The result is printed and written once everything is evaluated, or else at the end. Metrics are
+        renewed after changes.
+
+        Raises:
+            ConfigError: the configuration cannot be used.
+            GatewayError: the cluster, or the state, cannot be used.
+        """
+        import asyncio
+        import time
+
+        from gateway.config.merge.load import load
+        from gateway.tools.cli.replay_sources import with_cluster
+        from gateway.tools.offline.gateway import offline_gateway
+
+        config = load(self._parsed.config)
+        target = cluster.select(config.gateway.kubernetes, self._parsed.kubeconfig, self._parsed.context)
+        if self._follower is None or target != self._target:
+            await self.close()
+            await self._start(target)
+        assert self._follower is not None
+        follower, is_written, fresh_at = self._follower, False, 0.0
+        async with offline_gateway(with_cluster(config, target)) as gateway:
+            await follower.use(gateway, time.time())
+            deadline = time.monotonic() + lasts_s
+            while (now := time.monotonic()) < deadline:
+                # The state of watches changes without an event.
+                wait_s = deadline - now if follower.is_settled else _FIRST_PAUSE_S
+                if follower.is_settled and not is_written:
+                    await self._publish(gateway)
+                    is_written = True
+                elif is_written and follower.has_changed and self._port is not None:
+                    wait_s = min(wait_s, max(0.0, fresh_at - now))
+                    if follower.is_settled and now >= fresh_at:
+                        self._port.content = self._exposition(gateway)
+                        # Of many findings the metrics take a while, which they may not always do.
+                        took_s = time.monotonic() - now
+                        fresh_at = time.monotonic() + max(_METRICS_EVERY_S, took_s * _METRICS_SHARE)
+                try:
+                    await follower.step(wait_s)
+                except ClusterError as error:
+                    logs.print_error(f"admission-gateway: {error}")
+                    await asyncio.sleep(_FIRST_PAUSE_S)
+                problems = follower.problems
+                logs.print_error(*(f"admission-gateway: {one}" for one in problems if one not in self._told))
+                self._told = problems
+            if not is_written:
+                await self._publish(gateway)
+
+    async def _start(self, target: KubernetesSettings) -> None:
+        from gateway.server.kubernetes.access import ClusterAccess
+        from gateway.tools.audit.follow import Follower
+
+        access = ClusterAccess(target)
+        follower = Follower(target, access, self._store, _pace(self._parsed), _options(self._parsed))
+        self._follower, self._access, self._target = follower, access, target
+        await follower.start()
+
+    async def close(self) -> None:
+        """End the watches."""
+        follower, access, self._follower, self._access = self._follower, self._access, None, None
+        if follower is not None:
+            await follower.close()
+        if access is not None:
+            await access.close()
+
+    def _report(self, gateway: OfflineGateway, this: Pass, max_examples: int) -> dict[str, Any]:
+        import time
+
+        now = time.time()
+        about = {**_about(self._parsed, gateway), "began": now, "seconds": round(now - this.began, 3)}
+        from gateway.tools.audit.report import document
+
+        return document(self._store, this, about, max_examples)
+
+    def _exposition(self, gateway: OfflineGateway) -> bytes:
+        from gateway.tools.audit import metrics
+
+        assert self._follower is not None
+        self._follower.has_changed = False
+        return metrics.exposition(self._report(gateway, self._follower.result(), 0))
+
+    async def _publish(self, gateway: OfflineGateway) -> None:
+        """Print and write the result as it is."""
+        import time
+
+        from gateway.tools.audit import metrics
+        from gateway.tools.audit.report import MAX_EXAMPLES
+
+        assert self._follower is not None
+        assert self._access is not None
+        self._follower.has_changed = False
+        this = self._follower.result()
+        if self._parsed.reports:
+            async with self._access.api() as api:
+                this.found.problems += await _write_reports(
+                    api, gateway, self._store, self._follower.pace, time.time(), is_complete=this.is_complete
+                )
+        report = self._report(gateway, this, MAX_EXAMPLES)
+        _write(self._parsed, self._store, report)
+        _print(report, self._parsed)
+        if self._port is not None:
+            self._port.content = metrics.exposition(report)
 
 
 async def _audit(parsed: argparse.Namespace, store: Store) -> dict[str, Any]:
@@ -255,25 +386,18 @@ async def _audit(parsed: argparse.Namespace, store: Store) -> dict[str, Any]:
     import time
 
     from gateway.base.progress import Progress
-    from gateway.config.kinds.report_settings import ReportSettings
     from gateway.config.merge.load import load
     from gateway.server.kubernetes.access import ClusterAccess
-    from gateway.tools.audit.pace import Pace
     from gateway.tools.audit.report import document
-    from gateway.tools.audit.reports import AuditReports
-    from gateway.tools.audit.run import Audit, Options
+    from gateway.tools.audit.run import Audit
     from gateway.tools.cli.replay_sources import with_cluster
     from gateway.tools.offline.gateway import offline_gateway
-    from gateway.tools.replay.run import left_out_webhooks
 
     shown = 0
     config = load(parsed.config)
     target = cluster.select(config.gateway.kubernetes, parsed.kubeconfig, parsed.context)
-    options = Options(
-        parsed.kinds, parsed.include_secrets, parsed.owner_label, parsed.max_age, parsed.kubernetes
-    )
     access = ClusterAccess(target)
-    pace = Pace(parsed.requests_per_second, parsed.objects_per_second, parsed.max_cpu)
+    pace = _pace(parsed)
     with Progress("percent of the objects", 100) as progress:
 
         def done(part: float) -> None:
@@ -285,26 +409,61 @@ async def _audit(parsed: argparse.Namespace, store: Store) -> dict[str, Any]:
         try:
             async with offline_gateway(with_cluster(config, target)) as gateway, access.api() as api:
                 now = time.time()
-                this = await Audit(api, gateway, store, pace, options).run(now, done)
+                this = await Audit(api, gateway, store, pace, _options(parsed)).run(now, done)
                 if parsed.reports:
-                    settings = gateway.config.gateway.reports or ReportSettings()
-                    reports = AuditReports(api, store, pace, settings.max_results, now)
-                    this.found.problems += await reports.write(is_complete=this.is_complete)
-                left = left_out_webhooks(gateway.config)
-                digest = gateway.digest
+                    this.found.problems += await _write_reports(
+                        api, gateway, store, pace, now, is_complete=this.is_complete
+                    )
+                about = _about(parsed, gateway)
         finally:
             await access.close()
-    about: dict[str, Any] = {
-        "configuration": " ".join(map(str, parsed.config)),
-        "digest": digest,
-        "ownerLabel": options.owner_label,
-        "webhooksLeftOut": [f"{phase} {name}/{webhook}" for phase, name, webhook in left],
-    }
     if parsed.kubernetes is not None:
         from gateway.tools.audit.writers import forecast
 
         about["forecast"] = forecast(gateway.config, this, parsed.kubernetes)
     return document(store, this, {**about, "began": now, "seconds": round(time.time() - now, 3)})
+
+
+def _options(parsed: argparse.Namespace) -> Options:
+    from gateway.tools.audit.run import Options
+
+    return Options(
+        parsed.kinds, parsed.include_secrets, parsed.owner_label, parsed.max_age, parsed.kubernetes
+    )
+
+
+def _pace(parsed: argparse.Namespace) -> Pace:
+    from gateway.tools.audit.pace import Pace
+
+    return Pace(parsed.requests_per_second, parsed.objects_per_second, parsed.max_cpu)
+
+
+def _about(parsed: argparse.Namespace, gateway: OfflineGateway) -> dict[str, Any]:
+    """Return what the report says about the audit itself."""
+    from gateway.tools.replay.run import left_out_webhooks
+
+    left = left_out_webhooks(gateway.config)
+    return {
+        "configuration": " ".join(map(str, parsed.config)),
+        "digest": gateway.digest,
+        "ownerLabel": parsed.owner_label,
+        "webhooksLeftOut": [f"{phase} {name}/{webhook}" for phase, name, webhook in left],
+    }
+
+
+async def _write_reports(
+    api: ApiClient, gateway: OfflineGateway, store: Store, pace: Pace, now: float, *, is_complete: bool
+) -> list[str]:
+    """Write the reports into the cluster, and return what could not be written.
+
+    Raises:
+        ClusterError: the cluster cannot be reached.
+    """
+    from gateway.config.kinds.report_settings import ReportSettings
+    from gateway.tools.audit.reports import AuditReports
+
+    settings = gateway.config.gateway.reports or ReportSettings()
+    return await AuditReports(api, store, pace, settings.max_results, now).write(is_complete=is_complete)
 
 
 def _write(parsed: argparse.Namespace, store: Store, report: dict[str, Any]) -> None:

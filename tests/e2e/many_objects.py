@@ -1,7 +1,8 @@
-"""Many Pods in a kube-apiserver, which kwok runs on nodes that do not exist, and what an audit costs there.
+"""Many objects in a kube-apiserver, and what an audit costs there.
 
-Pods are created by several processes, in many namespaces, without owners, and name their node: there is
-neither a scheduler nor another controller.
+They are Pods, which kwok runs on nodes that do not exist, and ConfigMaps. They are created by several
+processes, in many namespaces and without owners. The Pods name their node: there is neither a scheduler nor
+another controller.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import multiprocessing
 import os
 import ssl
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -23,9 +25,12 @@ from tests.kit import metric_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tests.e2e.client import Answer
     from tests.e2e.cluster import Cluster
 
 CREATORS: Final = 4
+THREADS: Final = 16
+"""Of each."""
 NAMESPACES: Final = 100
 NODES: Final = 20
 RUNNING_WITHIN_S: Final = 3600.0
@@ -55,31 +60,47 @@ def pod(number: int) -> dict[str, Any]:
     }
 
 
-def path_of(number: int) -> str:
-    """Return the path of the Pods among which the one with *number* is."""
-    return f"/api/v1/namespaces/n{number % NAMESPACES}/pods"
+def config_map(number: int) -> dict[str, Any]:
+    """Return a ConfigMap of some 1 KB; every second one has a label."""
+    labels = {"app": f"app-{number % 500}", **({"team": f"t{number % 20}"} if number % 2 else {})}
+    data = {f"setting-{n}": f"value-{number}-{n}" for n in range(20)}
+    metadata = {"name": f"app-{number}", "labels": labels}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
 
 
-def _create(port: int, ca_file: Path, numbers: range) -> None:
-    api = Api(port, ca_file, ADMIN)
-    for number in numbers:
-        made = api.create(path_of(number), pod(number))
-        assert made.status in (201, 409), made
+def path_of(number: int, resource: str = "pods") -> str:
+    """Return the path of the objects among which the one with *number* is."""
+    return f"/api/v1/namespaces/n{number % NAMESPACES}/{resource}"
+
+
+def _create(port: int, ca_file: Path, numbers: range, resource: str = "pods") -> None:
+    made = pod if resource == "pods" else config_map
+    _each(port, ca_file, numbers, lambda api, n: api.create(path_of(n, resource), made(n)))
+
+
+def _create_config_maps(port: int, ca_file: Path, numbers: range) -> None:
+    _create(port, ca_file, numbers, "configmaps")
 
 
 def _change(port: int, ca_file: Path, numbers: range) -> None:
+    document = {"metadata": {"annotations": {"changed": "true"}}}
+    _each(port, ca_file, numbers, lambda api, n: api.patch(f"{path_of(n)}/app-{n}", document))
+
+
+def _each(port: int, ca_file: Path, numbers: range, send: Callable[[Api, int], Answer]) -> None:
+    """Have several threads *send* a request for each of *numbers*."""
     api = Api(port, ca_file, ADMIN)
-    for number in numbers:
-        document = {"metadata": {"annotations": {"changed": "true"}}}
-        changed = api.patch(f"{path_of(number)}/app-{number}", document)
-        assert changed.status == 200, changed
+    with ThreadPoolExecutor(THREADS) as threads:
+        for answer in threads.map(lambda number: send(api, number), numbers):
+            assert answer.status in (200, 201, 409), answer
 
 
-def fill(cluster: Cluster, number: int) -> None:
-    """Create *number* Pods, and wait until kwok runs them."""
+def fill(cluster: Cluster, pods: int, config_maps: int = 0) -> None:
+    """Create so many Pods, which kwok runs at the end, and ConfigMaps."""
     for n in range(NAMESPACES):
         cluster.api.create("/api/v1/namespaces", {"kind": "Namespace", "metadata": {"name": f"n{n}"}})
-    _share(cluster, _create, range(number))
+    _share(cluster, _create, range(pods))
+    _share(cluster, _create_config_maps, range(config_maps))
     waiting = "/api/v1/pods?limit=1&fieldSelector=status.phase%3DPending"
     give_up = time.monotonic() + RUNNING_WITHIN_S
     while cluster.api.get(waiting).document["items"]:
