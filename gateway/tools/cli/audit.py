@@ -6,7 +6,6 @@ and not all objects were read or have a verdict.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -22,13 +21,9 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
-    from gateway.config.kinds.kubernetes_settings import KubernetesSettings
-    from gateway.server.kubernetes.access import ClusterAccess
     from gateway.server.kubernetes.api_client import ApiClient
-    from gateway.tools.audit import metrics
-    from gateway.tools.audit.follow import Follower
     from gateway.tools.audit.pace import Pace
-    from gateway.tools.audit.run import Options, Pass
+    from gateway.tools.audit.run import Options
     from gateway.tools.audit.store import Store
     from gateway.tools.offline.gateway import OfflineGateway
 
@@ -38,14 +33,7 @@ INCOMPLETE: Final = 3
 _REQUESTS_PER_SECOND: Final = 10.0
 _MAX_RATE: Final = 10_000.0
 _MAX_PORT: Final = 65_535
-_INTERVAL_S: Final = 600.0
-_FIRST_PAUSE_S: Final = 1.0
 _LINES_OF_A_PASS: Final = 2
-_LEAST_PAUSE_S: Final = 1.0
-"""After a failure."""
-_METRICS_EVERY_S: Final = 2.0
-_METRICS_SHARE: Final = 10.0
-"""By how much the pause between two renewals of the metrics is longer than they take."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -178,10 +166,12 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
         store = Store(parsed.state)
         try:
             if parsed.continuous:
-                uvloop.run(_continuously(parsed, store))
+                from gateway.tools.cli.audit_continuous import continuously
+
+                uvloop.run(continuously(parsed, store))
                 return 0
             report = uvloop.run(_audit(parsed, store))
-            _write(parsed, store, report)
+            write_results(parsed, store, report)
         finally:
             store.close()
     except ConfigError as error:
@@ -193,7 +183,7 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
     except (GatewayError, OSError) as error:
         logs.print_error(f"admission-gateway: {error}")
         return INCOMPLETE if isinstance(error, ClusterError) else WRONG
-    return _print(report, parsed)
+    return print_report(report, parsed)
 
 
 def _check(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> None:
@@ -204,176 +194,6 @@ def _check(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> None:
         refuse("--interval and --metrics-listen need --continuous")
     if parsed.continuous and parsed.kubernetes is not None:
         refuse("--continuous excludes --kubernetes")
-
-
-async def _continuously(parsed: argparse.Namespace, store: Store) -> None:
-    """Follow the cluster until SIGTERM or SIGINT. What fails is repeated, and its error is printed.
-
-    Raises:
-        OSError: the port of the metrics cannot be listened on.
-    """
-    import asyncio
-    import signal
-    import sqlite3
-    from contextlib import ExitStack
-
-    from gateway.tools.audit import metrics
-
-    ended = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, ended.set)
-    interval_s = _INTERVAL_S if parsed.interval is None else parsed.interval
-    failures = 0
-    with ExitStack() as stack:
-        port: metrics.MetricsPort | None = None
-        if parsed.metrics_listen is not None:
-            port = stack.enter_context(metrics.served(*parsed.metrics_listen))
-            logs.print_error(f"metrics on port {port.port}")
-        following = _Following(parsed, store, port)
-        while not ended.is_set():
-            making = asyncio.create_task(following.round(interval_s))
-            ending = asyncio.create_task(ended.wait())
-            await asyncio.wait((making, ending), return_when=asyncio.FIRST_COMPLETED)
-            ending.cancel()
-            if not making.done():
-                making.cancel()
-                await asyncio.gather(making, return_exceptions=True)
-                break
-            try:
-                making.result()
-                failures, wait_s = 0, 0.0
-            except ConfigError as error:
-                logs.print_error(*error.problems)
-                failures, wait_s = failures + 1, interval_s
-            except (GatewayError, OSError, sqlite3.Error) as error:
-                logs.print_error(f"admission-gateway: {error}")
-                failures += 1
-                wait_s = min(_FIRST_PAUSE_S * 2.0 ** min(failures, 20), interval_s)
-            if wait_s:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(max(wait_s, _LEAST_PAUSE_S)):
-                        await ended.wait()
-        await following.close()
-
-
-class _Following:
-    """The rounds of a continuous audit: each with the configuration as it is when the round begins."""
-
-    def __init__(self, parsed: argparse.Namespace, store: Store, port: metrics.MetricsPort | None) -> None:
-        self._parsed = parsed
-        self._store = store
-        self._port = port
-        self._follower: Follower | None = None
-        self._access: ClusterAccess | None = None
-        self._target: KubernetesSettings | None = None
-        self._told: list[str] = []
-        """Problems that are printed already."""
-
-    async def round(self, lasts_s: float) -> None:
-        """Follow the cluster for *lasts_s* seconds.
-
-        The result is printed and written once everything is evaluated, or else at the end. Metrics are
-        renewed after changes.
-
-        Raises:
-            ConfigError: the configuration cannot be used.
-            GatewayError: the cluster, or the state, cannot be used.
-        """
-        import asyncio
-        import time
-
-        from gateway.config.merge.load import load
-        from gateway.tools.cli.replay_sources import with_cluster
-        from gateway.tools.offline.gateway import offline_gateway
-
-        config = load(self._parsed.config)
-        target = cluster.select(config.gateway.kubernetes, self._parsed.kubeconfig, self._parsed.context)
-        if self._follower is None or target != self._target:
-            await self.close()
-            await self._start(target)
-        assert self._follower is not None
-        follower, is_written, fresh_at = self._follower, False, 0.0
-        async with offline_gateway(with_cluster(config, target)) as gateway:
-            await follower.use(gateway, time.time())
-            deadline = time.monotonic() + lasts_s
-            while (now := time.monotonic()) < deadline:
-                # The state of watches changes without an event.
-                wait_s = deadline - now if follower.is_settled else _FIRST_PAUSE_S
-                if follower.is_settled and not is_written:
-                    await self._publish(gateway)
-                    is_written = True
-                elif is_written and follower.has_changed and self._port is not None:
-                    wait_s = min(wait_s, max(0.0, fresh_at - now))
-                    if follower.is_settled and now >= fresh_at:
-                        self._port.content = self._exposition(gateway)
-                        # Of many findings the metrics take a while, which they may not always do.
-                        took_s = time.monotonic() - now
-                        fresh_at = time.monotonic() + max(_METRICS_EVERY_S, took_s * _METRICS_SHARE)
-                try:
-                    await follower.step(wait_s)
-                except ClusterError as error:
-                    logs.print_error(f"admission-gateway: {error}")
-                    await asyncio.sleep(_FIRST_PAUSE_S)
-                problems = follower.problems
-                logs.print_error(*(f"admission-gateway: {one}" for one in problems if one not in self._told))
-                self._told = problems
-            if not is_written:
-                await self._publish(gateway)
-
-    async def _start(self, target: KubernetesSettings) -> None:
-        from gateway.server.kubernetes.access import ClusterAccess
-        from gateway.tools.audit.follow import Follower
-
-        access = ClusterAccess(target)
-        follower = Follower(target, access, self._store, _pace(self._parsed), _options(self._parsed))
-        self._follower, self._access, self._target = follower, access, target
-        await follower.start()
-
-    async def close(self) -> None:
-        """End the watches."""
-        follower, access, self._follower, self._access = self._follower, self._access, None, None
-        if follower is not None:
-            await follower.close()
-        if access is not None:
-            await access.close()
-
-    def _report(self, gateway: OfflineGateway, this: Pass, max_examples: int) -> dict[str, Any]:
-        import time
-
-        now = time.time()
-        about = {**_about(self._parsed, gateway), "began": now, "seconds": round(now - this.began, 3)}
-        from gateway.tools.audit.report import document
-
-        return document(self._store, this, about, max_examples)
-
-    def _exposition(self, gateway: OfflineGateway) -> bytes:
-        from gateway.tools.audit import metrics
-
-        assert self._follower is not None
-        self._follower.has_changed = False
-        return metrics.exposition(self._report(gateway, self._follower.result(), 0))
-
-    async def _publish(self, gateway: OfflineGateway) -> None:
-        """Print and write the result as it is."""
-        import time
-
-        from gateway.tools.audit import metrics
-        from gateway.tools.audit.report import MAX_EXAMPLES
-
-        assert self._follower is not None
-        assert self._access is not None
-        self._follower.has_changed = False
-        this = self._follower.result()
-        if self._parsed.reports:
-            async with self._access.api() as api:
-                this.found.problems += await _write_reports(
-                    api, gateway, self._store, self._follower.pace, time.time(), is_complete=this.is_complete
-                )
-        report = self._report(gateway, this, MAX_EXAMPLES)
-        _write(self._parsed, self._store, report)
-        _print(report, self._parsed)
-        if self._port is not None:
-            self._port.content = metrics.exposition(report)
 
 
 async def _audit(parsed: argparse.Namespace, store: Store) -> dict[str, Any]:
@@ -397,7 +217,7 @@ async def _audit(parsed: argparse.Namespace, store: Store) -> dict[str, Any]:
     config = load(parsed.config)
     target = cluster.select(config.gateway.kubernetes, parsed.kubeconfig, parsed.context)
     access = ClusterAccess(target)
-    pace = _pace(parsed)
+    pace = pace_of(parsed)
     with Progress("percent of the objects", 100) as progress:
 
         def done(part: float) -> None:
@@ -409,22 +229,23 @@ async def _audit(parsed: argparse.Namespace, store: Store) -> dict[str, Any]:
         try:
             async with offline_gateway(with_cluster(config, target)) as gateway, access.api() as api:
                 now = time.time()
-                this = await Audit(api, gateway, store, pace, _options(parsed)).run(now, done)
+                this = await Audit(api, gateway, store, pace, options_of(parsed)).run(now, done)
                 if parsed.reports:
-                    this.found.problems += await _write_reports(
+                    this.found.problems += await write_reports(
                         api, gateway, store, pace, now, is_complete=this.is_complete
                     )
-                about = _about(parsed, gateway)
+                told = about(parsed, gateway)
         finally:
             await access.close()
     if parsed.kubernetes is not None:
         from gateway.tools.audit.writers import forecast
 
-        about["forecast"] = forecast(gateway.config, this, parsed.kubernetes)
-    return document(store, this, {**about, "began": now, "seconds": round(time.time() - now, 3)})
+        told["forecast"] = forecast(gateway.config, this, parsed.kubernetes)
+    return document(store, this, {**told, "began": now, "seconds": round(time.time() - now, 3)})
 
 
-def _options(parsed: argparse.Namespace) -> Options:
+def options_of(parsed: argparse.Namespace) -> Options:
+    """Return what the audit is about."""
     from gateway.tools.audit.run import Options
 
     return Options(
@@ -432,13 +253,14 @@ def _options(parsed: argparse.Namespace) -> Options:
     )
 
 
-def _pace(parsed: argparse.Namespace) -> Pace:
+def pace_of(parsed: argparse.Namespace) -> Pace:
+    """Return the bounds of the audit."""
     from gateway.tools.audit.pace import Pace
 
     return Pace(parsed.requests_per_second, parsed.objects_per_second, parsed.max_cpu)
 
 
-def _about(parsed: argparse.Namespace, gateway: OfflineGateway) -> dict[str, Any]:
+def about(parsed: argparse.Namespace, gateway: OfflineGateway) -> dict[str, Any]:
     """Return what the report says about the audit itself."""
     from gateway.tools.replay.run import left_out_webhooks
 
@@ -451,7 +273,7 @@ def _about(parsed: argparse.Namespace, gateway: OfflineGateway) -> dict[str, Any
     }
 
 
-async def _write_reports(
+async def write_reports(
     api: ApiClient, gateway: OfflineGateway, store: Store, pace: Pace, now: float, *, is_complete: bool
 ) -> list[str]:
     """Write the reports into the cluster, and return what could not be written.
@@ -466,7 +288,7 @@ async def _write_reports(
     return await AuditReports(api, store, pace, settings.max_results, now).write(is_complete=is_complete)
 
 
-def _write(parsed: argparse.Namespace, store: Store, report: dict[str, Any]) -> None:
+def write_results(parsed: argparse.Namespace, store: Store, report: dict[str, Any]) -> None:
     """Write all findings into the files that *parsed* names."""
     if parsed.jsonl == "-":
         for one in store.results():
@@ -484,7 +306,7 @@ def _write(parsed: argparse.Namespace, store: Store, report: dict[str, Any]) -> 
         metrics.write(report, parsed.metrics_file)
 
 
-def _print(report: dict[str, Any], parsed: argparse.Namespace) -> int:
+def print_report(report: dict[str, Any], parsed: argparse.Namespace) -> int:
     """Print *report*, and return the exit status."""
     from gateway.base.text import printable_json
     from gateway.tools.audit import writers
