@@ -89,3 +89,15 @@ def test_stored_objects_and_restarts_are_audited_and_reported_and_again_only_wha
     (config / "named.yaml").write_text(yaml.safe_dump_all(policy_documents("named", "true")))
     audit("--reports", status=0)
     assert cluster.api.get(path).status == 404
+
+
+def test_requests_for_a_deprecated_version_are_told_before_an_upgrade(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    assert cluster.api.get("/api/v1/componentstatuses").status == 200
+    (tmp_path / "named.yaml").write_text(yaml.safe_dump_all(policy_documents("named", "true")))
+    given = ("--config", tmp_path, "--kubeconfig", cluster.kubeconfig(), "--kinds", "configmaps", "--json")
+    done = run_command("audit", *given, "--kubernetes", "1.38")
+    found = json.loads(done.stdout)["forecast"]["findings"]
+    told = {one["where"]: one["message"] for one in found if one["rule"] == "forecast-live-use"}
+    assert "no version removes it yet" in told['requests for "componentstatuses" of "v1"'], found

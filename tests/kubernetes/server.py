@@ -29,7 +29,7 @@ from tests.waiting import in_thread
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterable, Iterator
     from pathlib import Path
 
     Json = dict[str, Any]
@@ -66,6 +66,8 @@ class ApiServer:
         """Watches from an older version get 410."""
         self.objects: dict[str, Json] = {}
         """By path."""
+        self.texts: dict[str, Iterable[bytes]] = {}
+        """Answers that are no objects, by path."""
         self.events: list[tuple[int, str, bytes]] = []
         """Of each, the version after it, the path of its list, and its line."""
         self.forbidden: set[str] = set()
@@ -507,6 +509,11 @@ class Handler:
             found = self.server.objects.get(path)
         if path in self.server.forbidden:
             self.refuse(403, f'"{path}" is forbidden')
+        elif path in self.server.texts:
+            self.begin_stream()
+            for part in self.server.texts[path]:
+                self.chunk(part)
+            self.chunk(b"")
         elif found is None:
             self.refuse(404, f'"{path}" not found')
         else:

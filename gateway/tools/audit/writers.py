@@ -8,11 +8,11 @@ from admission_gateway_worker.text import printable
 from gateway.tools.forecast.findings import limits, of_config, writers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from gateway.config.merge.model import Config
     from gateway.tools.audit.run import Pass
-    from gateway.tools.forecast.findings import Writer
+    from gateway.tools.forecast.findings import Finding, Writer
 
     Json = dict[str, Any]
 
@@ -50,11 +50,16 @@ class Writers:
             }
 
 
-def forecast(config: Config, this: Pass, kubernetes: int) -> Json:
-    """Return what Kubernetes 1.*kubernetes* changes for *config*, and for who wrote the objects of *this*."""
+def forecast(config: Config, this: Pass, kubernetes: int, requested: Sequence[Finding]) -> Json:
+    """Return what Kubernetes 1.*kubernetes* changes for *config*, and for who wrote the objects of *this*.
+
+    *requested* is what clients request.
+    """
     return {
         "kubernetes": f"1.{kubernetes}",
-        "findings": [one.document() for one in (*limits(kubernetes), *of_config(config, kubernetes))],
+        "findings": [
+            one.document() for one in (*limits(kubernetes), *of_config(config, kubernetes), *requested)
+        ],
         "writers": list(this.writers.documents()),
     }
 

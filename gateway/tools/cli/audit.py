@@ -96,7 +96,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=0.0,
         help="use at most so much of a CPU, such as 0.5, without the workers (default: no limit)",
     )
-    add_kubernetes(parser, "also say what it changes, and who writes objects in versions that it removes")
+    add_kubernetes(parser, "also say what it changes, and who writes or requests versions that it removes")
     add("--metrics-file", metavar="FILE", type=Path, help="write the numbers as metrics of Prometheus")
     add("--continuous", action="store_true", help="follow the cluster until SIGTERM")
     add(
@@ -235,12 +235,14 @@ async def _audit(parsed: argparse.Namespace, store: Store) -> dict[str, Any]:
                         api, gateway, store, pace, now, is_complete=this.is_complete
                     )
                 told = about(parsed, gateway)
+                if parsed.kubernetes is not None:
+                    from gateway.tools.audit.live_use import live_use
+                    from gateway.tools.audit.writers import forecast
+
+                    requested = await live_use(api, parsed.kubernetes)
+                    told["forecast"] = forecast(gateway.config, this, parsed.kubernetes, requested)
         finally:
             await access.close()
-    if parsed.kubernetes is not None:
-        from gateway.tools.audit.writers import forecast
-
-        told["forecast"] = forecast(gateway.config, this, parsed.kubernetes)
     return document(store, this, {**told, "began": now, "seconds": round(time.time() - now, 3)})
 
 

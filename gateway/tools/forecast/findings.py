@@ -58,6 +58,7 @@ RuleName = Literal[
     "forecast-expression",
     "forecast-unread-field",
     "forecast-answer",
+    "forecast-live-use",
     "forecast-limits",
 ]
 RULES: Final[Mapping[RuleName, str]] = {
@@ -69,6 +70,7 @@ RULES: Final[Mapping[RuleName, str]] = {
     "forecast-expression": "API servers of the version refuse an expression, or evaluate it otherwise.",
     "forecast-unread-field": "Pods of the version have a field that no policy reads.",
     "forecast-answer": "The version of Kubernetes gets another answer about the object.",
+    "forecast-live-use": "Clients request what the version of Kubernetes does not serve.",
     "forecast-limits": "Something about the version of Kubernetes is not known.",
 }
 """What finds something. The names are stable: alerts of code scanning belong to them."""
