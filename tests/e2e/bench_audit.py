@@ -1,7 +1,7 @@
 """``python -m tests.e2e.bench_audit``: an audit of many Pods in a kube-apiserver, its time and its memory.
 
 No Pod has an owner, so each of them is evaluated. Half of them violate five of ten policies. The first audit
-evaluates all and writes reports, the next ones go on from its state. ``many_objects.py`` makes the Pods.
+evaluates all and writes reports, the next ones go on from its state. ``many_pods.py`` makes the Pods.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.audit.kit import policy_documents
 from tests.e2e.binaries import VERSIONS, obtain
 from tests.e2e.cluster import Cluster
 from tests.e2e.controllers import Controllers
-from tests.e2e.many_objects import NAMESPACES, NODES, Load, change, fill, pod
+from tests.e2e.many_pods import NAMESPACES, NODES, Load, change, fill, pod
 from tests.e2e.report_definitions import define_reports
 from tests.kit import ROOT, free_port
 from tests.waiting import eventually

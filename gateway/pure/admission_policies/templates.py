@@ -126,7 +126,7 @@ def as_webhooks_on_templates(
             rules = replace(policy.rules, audit_annotations=())
             rules.build()
             in_force = ValidatingPolicyInForce(replace(policy, rules=rules), bound, params, refusal)
-        # A plan is of one phase: what it promotes in the mutating phase says nothing about another one.
+        # This entry is validating. The plan of a MutatingPolicy is about its patches, and promotes no denial.
         is_of_phase = rollout.plan is None or not isinstance(policy, MutatingPolicy)
         of_template: Mode = "Warn" if mode == "Warn" else "Enforce"
         weaker = max((rollout.rollout.mode, of_template), key=_WEAKNESS.index)

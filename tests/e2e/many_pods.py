@@ -1,8 +1,7 @@
-"""Many objects in a kube-apiserver, and what an audit costs there.
+"""Many Pods in a kube-apiserver, and what an audit costs there.
 
-They are Pods, which kwok runs on nodes that do not exist, and ConfigMaps. They are created by several
-processes, in many namespaces and without owners. The Pods name their node: there is neither a scheduler nor
-another controller.
+kwok runs them on nodes that do not exist. They are created by several processes, in many namespaces and
+without owners. They name their node: there is neither a scheduler nor another controller.
 """
 
 from __future__ import annotations
@@ -60,26 +59,13 @@ def pod(number: int) -> dict[str, Any]:
     }
 
 
-def config_map(number: int) -> dict[str, Any]:
-    """Return a ConfigMap of some 1 KB; every second one has a label."""
-    labels = {"app": f"app-{number % 500}", **({"team": f"t{number % 20}"} if number % 2 else {})}
-    data = {f"setting-{n}": f"value-{number}-{n}" for n in range(20)}
-    metadata = {"name": f"app-{number}", "labels": labels}
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+def path_of(number: int) -> str:
+    """Return the path of the Pods among which the one with *number* is."""
+    return f"/api/v1/namespaces/n{number % NAMESPACES}/pods"
 
 
-def path_of(number: int, resource: str = "pods") -> str:
-    """Return the path of the objects among which the one with *number* is."""
-    return f"/api/v1/namespaces/n{number % NAMESPACES}/{resource}"
-
-
-def _create(port: int, ca_file: Path, numbers: range, resource: str = "pods") -> None:
-    made = pod if resource == "pods" else config_map
-    _each(port, ca_file, numbers, lambda api, n: api.create(path_of(n, resource), made(n)))
-
-
-def _create_config_maps(port: int, ca_file: Path, numbers: range) -> None:
-    _create(port, ca_file, numbers, "configmaps")
+def _create(port: int, ca_file: Path, numbers: range) -> None:
+    _each(port, ca_file, numbers, lambda api, n: api.create(path_of(n), pod(n)))
 
 
 def _change(port: int, ca_file: Path, numbers: range) -> None:
@@ -95,12 +81,11 @@ def _each(port: int, ca_file: Path, numbers: range, send: Callable[[Api, int], A
             assert answer.status in (200, 201, 409), answer
 
 
-def fill(cluster: Cluster, pods: int, config_maps: int = 0) -> None:
-    """Create so many Pods, which kwok runs at the end, and ConfigMaps."""
+def fill(cluster: Cluster, pods: int) -> None:
+    """Create so many Pods, which kwok runs at the end."""
     for n in range(NAMESPACES):
         cluster.api.create("/api/v1/namespaces", {"kind": "Namespace", "metadata": {"name": f"n{n}"}})
     _share(cluster, _create, range(pods))
-    _share(cluster, _create_config_maps, range(config_maps))
     waiting = "/api/v1/pods?limit=1&fieldSelector=status.phase%3DPending"
     give_up = time.monotonic() + RUNNING_WITHIN_S
     while cluster.api.get(waiting).document["items"]:
