@@ -433,6 +433,30 @@ def test_pages_are_on_unless_the_loopback_is_that_of_the_node() -> None:
     assert pages("--set=hostNetwork=true", given) == {"tokenFile": "tokens"}
 
 
+def test_the_values_of_the_page_name_a_mounted_file_of_who_may_change_plans(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "pages.md").read_text()
+    (example,) = re.findall(r"```yaml\n(configuration:\n  pages: .*?)```", page, re.DOTALL)
+    (create,) = re.findall(r"^kubectl .* create secret generic (.*)$", page, re.MULTILINE)
+    values = tmp_path / "values.yaml"
+    values.write_text(example)
+    spec = only("Deployment", NAME, f"--values={values}")["spec"]["template"]["spec"]
+    (mount,) = yaml.safe_load(example)["extraVolumeMounts"]
+    assert mount in spec["containers"][0]["volumeMounts"]
+    (volume,) = (one for one in spec["volumes"] if one["name"] == mount["name"])
+    name, file = create.split(" --from-file=")
+    # Readable by the group of the volume, not by all.
+    assert volume["secret"] == {"secretName": name, "defaultMode": 0o440}
+    assert spec["securityContext"]["fsGroup"]
+    (tmp_path / "config").mkdir()
+    folder = write_config_map(tmp_path / "config", only("ConfigMap", NAME, f"--values={values}"))
+    settings = (folder / "gateway.yaml").read_text()
+    assert f"{mount['mountPath']}/{file}" in settings
+    (folder / file).write_text("alice:0123456789abcdef0123456789abcdef\n")
+    (folder / "gateway.yaml").write_text(settings.replace(mount["mountPath"], str(folder)))
+    done = run_command("check", "--config", folder, "--allow-empty")
+    assert done.returncode == 0, done.stderr
+
+
 def test_without_hooks_a_changed_configuration_makes_another_job() -> None:
     def job(*more: str) -> str:
         (found,) = (o for o in objects(GITOPS, *more) if o["kind"] == "Job")

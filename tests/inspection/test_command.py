@@ -10,8 +10,13 @@ import pytest
 import trustme
 import yaml
 
+from gateway.config.merge.load import load
+from gateway.pure.rollout_plan.decide import forget, hold, skip
+from gateway.pure.rollout_plan.model import Plan, Stage
+from gateway.pure.rollout_plan.state import started
+from gateway.server.rollout.store import name_of
 from tests.kit import ROOT, call_command, pool_document, webhook_document
-from tests.kubernetes.server import ApiServer, refuse
+from tests.kubernetes.server import GATEWAY, ApiServer, refuse
 from tests.policies.documents import binding, policy
 
 if TYPE_CHECKING:
@@ -300,3 +305,47 @@ def test_unreadable_custom_resources_are_an_error_of_one_line(
         assert done.returncode == status
         assert len(done.stderr.splitlines()) == 1, done.stderr
     assert call_command("check", "--config", config).returncode == 0
+
+
+def test_a_stage_that_holds_without_its_plan_is_a_warning(
+    check: Any, config: Path, registered: list[Json], server: ApiServer, tmp_path: Path
+) -> None:
+    assert registered
+    path = f"{GATEWAY}/namespaces/policies/rolloutstates"
+    settings = f"kubernetes: {{kubeconfig: {server.kubeconfig(tmp_path)}}}"
+    text = (config / "all.yaml").read_text() + settings
+    plans = "\nrolloutPlans: {installation: policies/gateway}\n"
+
+    def checked(state: object, text: str = text + plans) -> str:
+        (config / "all.yaml").write_text(text)
+        metadata = {"name": f"gateway.{name_of(hook)}", "resourceVersion": "1"}
+        server.objects[path] = {"items": [{"metadata": metadata, "status": {"state": state}}]}
+        done = check()
+        assert (done.returncode, done.stderr) == (0, "")
+        lines: list[str] = done.stdout.splitlines()
+        return "\n".join(lines[1:])
+
+    (hook,) = (one for one in load([config]).webhooks if one.phase == "validate")
+    stages = (Stage("Audit"), Stage("Warn", 5), Stage("Enforce"))
+    began = started(Plan.of(stages), 1e9)
+    second = skip(Plan.of(stages), began, who="jane", why="is known", now_s=1e9)
+    held = hold(second, 1e9)
+    found = (
+        'warning: checks, webhook "h0.checks.test": its rollout plan was removed, and '
+        "stage 2 of 3 (Warn, enforced in 5 % of the namespaces) holds; "
+        "write rollout.mode, or run admission-gateway rollout forget h0.checks.test\n"
+        "cluster: 0 errors, 1 warnings"
+    )
+    nothing = "cluster: 0 errors, 0 warnings"
+    # Also before the gateway has noted that no process has the plan any more.
+    assert checked(held.as_json()) == checked(second.as_json()) == found
+    forgotten = forget(Plan.of(stages), held, who="jane", why="is known", now_s=1e9)
+    assert checked(forgotten.as_json()) == nothing
+    enforced = skip(Plan.of(stages), second, who="jane", why="is known", now_s=1e9)
+    assert checked(enforced.as_json()) == nothing
+    written = text.replace('"rules":', '"rollout": {"mode": "Warn"}, "rules":') + plans
+    assert checked(held.as_json(), written) == nothing
+    assert checked(held.as_json(), text) == nothing
+    assert "is not one of a plan: step: found null" in checked({**held.as_json(), "step": None})
+    del server.objects[path]
+    assert "warning: rollout plans: RolloutStates of policies/gateway cannot be read: " in check().stdout

@@ -15,7 +15,7 @@ from gateway.server.pages.acting import WRONG_AT_ONCE, WRONG_PER_SECOND, Asked, 
 from gateway.server.serving.page_access import PageAccess
 from tests.kit import PATIENCE_S, run_command
 from tests.pages.test_pages import fetch, found
-from tests.pages.test_rollouts import plan_documents, plan_of
+from tests.pages.test_rollouts import PLAN, plan_documents, plan_of
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -109,6 +109,47 @@ def test_a_person_pauses_resumes_skips_and_rolls_back_by_page(gateway: GatewayPr
         status, page = post(gateway, path, fields)
         assert (status, "has changed since you looked" in page) == (409, True), page
     assert len(decisions(gateway)) == 5
+
+
+@pytest.mark.process
+def test_a_person_approves_and_forgets_by_page(
+    tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
+) -> None:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/people").write_text(f"alice:{PASSWORD}\n")
+    settings, target = {"pages": {"actions": {"basicAuthFile": "people"}}}, start_worker().target
+    first, *others = PLAN["stages"]
+    plan = {**PLAN, "stages": [{**first, "approval": "Required"}, *others]}
+    file, plans = tmp_path / "config/c.yaml", tmp_path / "plans"
+    file.write_text(plan_documents(plans, target, {"plan": plan}, **settings))
+    gateway = start_gateway(tmp_path / "config")
+    who = {"who": "alice", "password": PASSWORD, "why": "all teams agree"}
+
+    def can(action: str) -> bool:
+        return action in {one["action"] for one in plan_of(gateway)["actions"]}
+
+    assert can("approve")
+    assert not can("forget")
+    status, page = post(gateway, path_of(gateway), {**form_of(gateway, "approve"), **who})
+    assert (status, "Progressing, stage 1 of 3" in page) == (200, True), page
+    eventually(lambda: decisions(gateway)[0] == ("approve", "alice by page", who["why"]))
+    assert not can("approve")
+    assert "given by alice by page" in str(eventually(lambda: approval_of(gateway, "pass")))
+
+    file.write_text(plan_documents(plans, target, {}, **settings))
+    eventually(lambda: found(gateway, "/rollouts")["plans"][0]["phase"] == "Held" and can("forget"))
+    path = path_of(gateway)
+    status, page = post(gateway, path, {**form_of(gateway, "forget"), **who})
+    assert (status, "Forgotten, stage 1 of 3" in page) == (200, True), page
+    # The configuration holds: there is no plan to see any more.
+    eventually(lambda: found(gateway, "/rollouts")["plans"] == [])
+    assert fetch(gateway, path)[0] == 404
+
+
+def approval_of(gateway: GatewayProcess, value: str) -> list[dict[str, str]]:
+    """Return the gate of the approval if it has *value*."""
+    gates: list[dict[str, str]] = plan_of(gateway)["gates"]
+    return [one for one in gates if (one["name"], one["value"]) == ("approval", value)]
 
 
 @pytest.mark.process

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.process
 
 POD = "pod-create-validate"
-PLAN = {
+PLAN: dict[str, Any] = {
     "stages": [
         {"mode": "Audit", "for": "24h", "gates": {"maxNewlyDenied": 5, "minReviews": 10}},
         {"mode": "Warn", "percentOfNamespaces": 50, "groups": ["canary"], "for": "1h"},
@@ -33,8 +33,11 @@ PLAN = {
 NAMESPACES = 30
 
 
-def plan_documents(folder: Path, target: str, **settings: Any) -> str:
-    """Return the documents of a gateway whose only webhook has a plan, with *settings* beside its store."""
+def plan_documents(folder: Path, target: str, rollout: dict[str, Any] | None = None, **settings: Any) -> str:
+    """Return the documents of a gateway whose only webhook has a plan, with *settings* beside its store.
+
+    *rollout* is that of the webhook; None: with ``PLAN``.
+    """
     gateway = {
         "apiVersion": "admission-gateway.io/v1alpha1",
         "kind": "GatewayConfiguration",
@@ -49,7 +52,8 @@ def plan_documents(folder: Path, target: str, **settings: Any) -> str:
         }
         for number in range(NAMESPACES)
     ]
-    hook = webhook_document("validate", "v", "pool", {"deny": {"message": "no"}}, rollout={"plan": PLAN})
+    rollout = {"plan": PLAN} if rollout is None else rollout
+    hook = webhook_document("validate", "v", "pool", {"deny": {"message": "no"}}, rollout=rollout)
     documents = "".join(f"---\n{json.dumps(one)}\n" for one in (gateway, *namespaces))
     return pool_document("pool", target) + hook + documents
 

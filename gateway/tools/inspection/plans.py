@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+import shlex
+from typing import TYPE_CHECKING
 
+from admission_gateway_worker.text import printable
 from gateway.base.errors import ClusterError
 from gateway.pure.rollout_plan.decide import holds
 from gateway.server.kubernetes.access import connect
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
     from gateway.config.merge.model import Config
 
 _FORBIDDEN, _NOT_FOUND = 403, 404
-ADVICE: Final = "write rollout.mode, or run admission-gateway rollout forget"
 
 
 async def plan_findings(cluster: KubernetesSettings, config: Config) -> list[Finding]:
@@ -40,22 +41,21 @@ async def plan_findings(cluster: KubernetesSettings, config: Config) -> list[Fin
         return [Finding("warning", "rollout plans", message, "deploy/rollout-plans.yaml has the rights")]
     finally:
         await api.close()
+    # A document may make several entries of one plan.
+    webhooks = {name_of(webhook): webhook for webhook in config.webhooks}
     found = []
-    for webhook in config.webhooks:
-        stored = states.get(name_of(webhook))
-        if stored is None:
-            continue
+    for name in webhooks.keys() & states.keys():
+        webhook = webhooks[name]
+        place = webhook.document or f'{webhook.configuration}, webhook "{webhook.name}"'
         try:
-            state = read_state(stored)
+            state = read_state(states[name])
         except StoreError as error:
-            found.append(
-                Finding("warning", webhook.name, str(error), "delete it, or use the version that wrote it")
-            )
+            advice = "delete it, or use the version that wrote it"
+            found.append(Finding("warning", place, str(error), advice))
             continue
         if holds(webhook, state):
             where = f"stage {state.step + 1} of {len(state.stage_digests)} ({state.stage})"
+            command = shlex.join(["admission-gateway", "rollout", "forget", printable(webhook.name)])
             message = f"its rollout plan was removed, and {where} holds"
-            found.append(
-                Finding("warning", f'{webhook.configuration}, webhook "{webhook.name}"', message, ADVICE)
-            )
+            found.append(Finding("warning", place, message, f"write rollout.mode, or run {command}"))
     return found
