@@ -27,11 +27,14 @@ OUTPUTS = {"--sarif": "preview.sarif", "--junit": "preview.xml", "--markdown": "
 
 def made(folder: Path) -> Iterator[tuple[str, str]]:
     """Yield the name and the content of each output."""
+    (folder / "shop/templates").mkdir(parents=True, exist_ok=True)
+    for name in ("web", "c"):
+        (folder / f"shop/templates/{name}.yaml").write_text("{{ include }}\n")
     manifests = f"# Source: shop/templates/web.yaml\n{WEB}---\n# Source: shop/templates/c.yaml\n{CONFIG_MAP}"
     files = [each for option, name in OUTPUTS.items() for each in (option, folder / name)]
     for form, name in (((), "preview.txt"), (("--json",), "preview.json")):
         arguments = ("-", "--config", ROOT / "gateway/dev.yaml", *files, *form)
-        done = call_command("preview", *arguments, stdin=manifests.encode())
+        done = call_command("preview", *arguments, stdin=manifests.encode(), folder=folder)
         assert done.returncode == 1
         text = re.sub(r'("digest": )"\w+"', r'\1"DIGEST"', done.stdout)
         yield name, text.replace(str(ROOT), "ROOT")

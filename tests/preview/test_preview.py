@@ -321,28 +321,6 @@ def test_a_list_of_kubectl_is_read_with_the_places_of_its_items(
         assert len({one["line"] for one in findings(report)}) == 2
 
 
-def test_what_helm_and_kustomize_rendered_is_in_their_files(
-    tmp_path: Path, start_worker: StartWorker
-) -> None:
-    config = configure(tmp_path / "c.yaml", start_worker().target, validate=[{"report": True}])
-    annotations = {
-        "config.kubernetes.io/origin": "path: base/c.yaml\nrepo: r\n",
-        "alpha.config.kubernetes.io/transformations": "- a",
-        "kept": "yes",
-    }
-    kustomized = yaml.safe_load(CONFIG_MAP)
-    kustomized["metadata"]["annotations"] = annotations
-    text = f"---\n# Source: shop/charts/sub/templates/c.yaml\n{CONFIG_MAP}---\n{yaml.safe_dump(kustomized)}"
-    report = preview("-", "--config", config, status=1, stdin=text)
-    assert [one["file"] for one in report["objects"]] == ["shop/charts/sub/templates/c.yaml", "base/c.yaml"]
-    request = json.loads(findings(report)[1]["message"])["request"]
-    assert request["object"]["metadata"]["annotations"] == {"kept": "yes"}
-    # A file has its own lines.
-    (tmp_path / "out.yaml").write_text(text)
-    report = preview(tmp_path / "out.yaml", "--config", config, status=1)
-    assert {one["file"] for one in report["objects"]} == {str(tmp_path / "out.yaml")}
-
-
 def test_mutators_that_change_their_own_results_fail_the_preview(
     tmp_path: Path, start_worker: StartWorker
 ) -> None:

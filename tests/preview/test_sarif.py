@@ -141,7 +141,8 @@ def test_levels_are_those_of_modes_and_repeated_findings_are_told_apart(
         start_worker().target,
         validate=[*modes, {"status": "INTERNAL"}, of({"warnings": ["a", "b"]}, "", "configmaps")],
     )
-    run = sarif(tmp_path, "-", "--config", config, stdin=f"{CONFIG_MAP}---\n{CONFIG_MAP}---\n- 1\n", status=2)
+    (tmp_path / "m.yaml").write_text(f"{CONFIG_MAP}---\n{CONFIG_MAP}---\n- 1\n")
+    run = sarif(tmp_path, tmp_path / "m.yaml", "--config", config, status=2)
     levels = [(one["level"], one["message"]["text"].partition("\n")[0]) for one in run["results"]]
     assert ("error", "in Enforce") in levels
     assert ("warning", "in Warn") in levels
@@ -157,7 +158,8 @@ def test_results_beyond_the_bound_are_counted(
 ) -> None:
     monkeypatch.setattr("gateway.tools.preview.sarif.MAX_RESULTS", 3)
     config = configure(tmp_path / "c.yaml", start_worker().target, validate=[deny(), {"warnings": ["w"]}])
-    run = sarif(tmp_path, "-", "--config", config, stdin="---\n".join([CONFIG_MAP] * 5))
+    (tmp_path / "m.yaml").write_text("---\n".join([CONFIG_MAP] * 5))
+    run = sarif(tmp_path, tmp_path / "m.yaml", "--config", config)
     assert [one["level"] for one in run["results"]] == ["error"] * 3
     (note,) = run["invocations"][0]["toolExecutionNotifications"]
     assert note["message"]["text"].startswith("7 further results are left out")

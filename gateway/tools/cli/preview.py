@@ -43,6 +43,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("paths", metavar="DIR_OR_FILE", nargs="+", help="rendered manifests; - for standard input")
     add_config(parser)
+    add(
+        "--source-root",
+        metavar="DIR",
+        action="append",
+        default=[],
+        help="folder that Helm or kustomize rendered: findings are in its files; may be repeated "
+        "(default for standard input: the working directory)",
+    )
     preview_outputs.add_arguments(parser)
     add(
         "--expand",
@@ -91,7 +99,7 @@ def run(parsed: argparse.Namespace, _: list[str]) -> int:
     found = None
     try:
         config = load(parsed.config)
-        found = Input(parsed.paths)
+        found = Input(parsed.paths, parsed.source_root)
         forecast = None if parsed.kubernetes is None else Forecast(parsed.kubernetes)
         report = uvloop.run(_preview(parsed, config, found, forecast))
     except ConfigError as error:
@@ -110,6 +118,12 @@ def run(parsed: argparse.Namespace, _: list[str]) -> int:
         logs.print_error(f"admission-gateway: the preview could not be completed: {report.totals.stopped}")
     elif not report.totals.objects:
         logs.print_error("admission-gateway: found no object of Kubernetes in the input")
+    if report.totals.without_file and (parsed.sarif or parsed.code_quality):
+        logs.print_error(
+            f"admission-gateway: {report.totals.without_file:,} findings are in no file below the working "
+            "directory, so SARIF and Code Quality do not show them; --source-root DIR names the folder that "
+            "Helm or kustomize rendered"
+        )
     status = report.totals.status
     return max(status, 1) if forecast is not None and forecast.errors else status
 

@@ -55,7 +55,7 @@ class CodeQualityOutput:
         self._file.write_bytes(orjson.dumps(found, option=orjson.OPT_INDENT_2) + b"\n")
 
     def _add(self, rule: str, level: Level, text: str, place: Place, fingerprint: str) -> None:
-        if len(self._found[level]) >= MAX_RESULTS:
+        if not place.is_found or len(self._found[level]) >= MAX_RESULTS:
             return
         number, unique = 1, fingerprint
         while unique in self._fingerprints:

@@ -135,7 +135,9 @@ def _lines(listed: Listed) -> Iterator[str]:
 
 
 def _write(case: _Case, file: str, suite: ET.Element) -> None:
-    attributes = {"classname": file, "name": case.name, "file": file, "line": str(case.place.line)}
+    attributes = {"classname": file, "name": case.name}
+    if case.place.is_found:
+        attributes |= {"file": file, "line": str(case.place.line)}
     element = ET.SubElement(suite, "testcase", {name: _xml(text) for name, text in attributes.items()})
     lines = [_xml(line) for text in case.lines for line in text.split("\n")]
     if case.tag:

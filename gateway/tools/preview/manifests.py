@@ -2,8 +2,8 @@
 
 The memory depends on the largest document, not on the number of documents.
 
-Source: YAML 1.1 (a line ``---`` begins a document wherever it stands); Helm pkg/action (``# Source:`` before
-each rendered template); kustomize api/internal/utils/annotations.go and api/resource/origin.go.
+Source: YAML 1.1 (a line ``---`` begins a document wherever it stands); kustomize
+api/internal/utils/annotations.go.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import hashlib
 import re
 import sys
 import tempfile
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from io import BytesIO
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final, NamedTuple, cast
 
@@ -22,7 +23,8 @@ from gateway.base.files import MAX_FILE_BYTES, SUFFIXES
 from gateway.base.text import described
 from gateway.config.yaml.parsing import parse_json, parse_yaml
 from gateway.tools.preview.fields import parse_field
-from gateway.tools.preview.positions import Region, positions, region_of
+from gateway.tools.preview.positions import Region, common_path, positions, region_of
+from gateway.tools.preview.sources import ORIGIN, SourceRoots, helm_template, source_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -34,17 +36,19 @@ if TYPE_CHECKING:
 
 STDIN: Final = "-"
 STDIN_NAME: Final = "stdin"
-ORIGIN: Final = "config.kubernetes.io/origin"
 _NOT_STORED: Final = (ORIGIN, "alpha.config.kubernetes.io/transformations", "config.kubernetes.io/index")
 """Annotations that kustomize writes for its reader, and that are not to be applied."""
 _MARKER: Final = re.compile(rb"---(?=[ \t\r\n]|$)")
-_HELM_SOURCE: Final = re.compile(r"^# Source: (\S[^\r\n]{0,999}?)[ \t\r]*$", re.MULTILINE)
 _LINE: Final = re.compile(r"line (\d{1,9})(?:, column (\d{1,9}))?: (.*)", re.DOTALL)
 MAX_STDIN_BYTES: Final = 1 << 30
 """It is kept in a file, because it is read twice."""
 _MAX_FILES: Final = 200_000
 MAX_ITEM_LEVELS: Final = 10
 """Lists in lists."""
+_MAX_SOURCE_BYTES: Final = 1 << 20
+"""Of a file in which an object is looked up that was rendered from it."""
+_MAX_SOURCES: Final = 50
+"""Such files whose objects are kept in memory."""
 
 
 class Place(NamedTuple):
@@ -54,6 +58,8 @@ class Place(NamedTuple):
     line: int = 1
     column: int = 1
     end_column: int = 2
+    is_found: bool = True
+    """Whether the file is one that can be opened: the name of standard input or of a template may be none."""
 
     def __str__(self) -> str:
         """FILE:LINE:COLUMN."""
@@ -80,12 +86,39 @@ class Text:
     lines_before: int
     is_json: bool = False
     _roots: list[Node | None] | None = None
+    _template: str | None = None
+
+    @property
+    def is_stdin(self) -> bool:
+        """Whether it is a part of standard input."""
+        return self.file == STDIN_NAME
+
+    @property
+    def template(self) -> str:
+        """The template that Helm rendered it from; empty if it names none."""
+        if self._template is None:
+            self._template = helm_template(self.text)
+        return self._template
+
+    def place(self, region: Region) -> Place:
+        """Return the place of *region*."""
+        return Place(self.file, *region, is_found=not self.is_stdin)
 
     def root(self, number: int) -> Node | None:
         """Return the root of document *number* of the text, from 1."""
         if self._roots is None:
             self._roots = positions(self.text, self.lines_before, is_json=self.is_json)
         return self._roots[number - 1] if number <= len(self._roots) else None
+
+
+class RenderedFrom(NamedTuple):
+    """The file that an object was rendered from."""
+
+    file: str
+    is_found: bool = True
+    """Whether it is below the working directory. Else it is the name that Helm or kustomize writes."""
+    source: Manifest | None = None
+    """The object in it, if it is written there as an object."""
 
 
 @dataclass(frozen=True)
@@ -99,13 +132,12 @@ class Manifest:
     """In its document: that of an item of a list."""
     document: Json
     """The object as it is in the file."""
-    rendered_from: str = ""
-    """The file that it was rendered from, if the input is not a file and says so."""
+    rendered_from: RenderedFrom | None = None
 
     @property
     def file(self) -> str:
         """The file that a finding is about."""
-        return self.rendered_from or self.text.file
+        return self.text.file if self.rendered_from is None else self.rendered_from.file
 
     @cached_property
     def object(self) -> Json:
@@ -122,16 +154,19 @@ class Manifest:
 
     def place(self, path: FieldPath = ()) -> Place:
         """Return the place of the key at *path* of the object, or of its nearest parent that is written."""
-        if self.rendered_from:
-            return Place(self.rendered_from)
+        if self.rendered_from is not None:
+            file, is_found, source = self.rendered_from
+            if source is None:
+                return Place(file, is_found=is_found)
+            return source.place(common_path(path, self.object, source.object))
         root = self.text.root(self.number)
         if root is None:
-            return Place(self.text.file, self.text.lines_before + 1)
+            return self.text.place(Region(self.text.lines_before + 1, 1, 2))
         region, found = region_of(root, (*self.path, *path))
         if found <= len(self.path):
             # The whole object: its kind tells a reader more than its first key.
             region, _ = region_of(root, (*self.path, "kind"))
-        return Place(self.text.file, *region)
+        return self.text.place(region)
 
 
 @dataclass
@@ -140,9 +175,14 @@ class Input:
 
     paths: Sequence[str]
     """Files, folders and ``-``."""
+    source_roots: Sequence[str] = ()
+    """The folders that Helm and kustomize rendered. Without any, only standard input is taken for their
+    output, and the working directory for such a folder."""
     _stdin: IO[bytes] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
+        self._roots = SourceRoots(self.source_roots or (".",))
+        self._sources = lru_cache(_MAX_SOURCES)(_objects_of)
         if STDIN in self.paths:
             self._stdin = tempfile.TemporaryFile()  # noqa: SIM115 - it is read several times
             while part := sys.stdin.buffer.read(1 << 20):
@@ -162,7 +202,8 @@ class Input:
             GatewayError: a folder has too many files.
         """
         for text in self._texts():
-            yield from text if isinstance(text, list) else _objects(text)
+            for one in text if isinstance(text, list) else _objects(text):
+                yield self._with_source(one) if isinstance(one, Manifest) else one
 
     def mentioning(self, *words: str) -> Iterator[Manifest]:
         """Yield the objects of the documents in whose text one of *words* is; others are not parsed.
@@ -173,6 +214,21 @@ class Input:
         for text in self._texts():
             if not isinstance(text, list) and any(word in text.text for word in words):
                 yield from (one for one in _objects(text) if isinstance(one, Manifest))
+
+    def _with_source(self, found: Manifest) -> Manifest:
+        """Return *found* with the file that it was rendered from."""
+        is_stdin = found.text.is_stdin
+        named = source_name(found.text.template, found.document) if is_stdin or self.source_roots else None
+        if named is None:
+            return found
+        file = self._roots.file(named)
+        if file is not None:
+            source = _same(self._sources(file), found)
+            return replace(found, rendered_from=RenderedFrom(file, source=source))
+        if is_stdin:
+            return replace(found, rendered_from=RenderedFrom(named.name, is_found=False))
+        # A file of the input has places of its own.
+        return found
 
     def _texts(self) -> Iterator[Text | list[Unreadable]]:
         for path in self.paths:
@@ -224,7 +280,7 @@ def _split(file: str, stream: IO[bytes]) -> Iterator[Text | list[Unreadable]]:
         number += line.endswith(b"\n")
         if size > MAX_FILE_BYTES:
             large = f"a document has more than {MAX_FILE_BYTES // (1024 * 1024)} MiB; the rest is not read"
-            yield [Unreadable(Place(file, first + 1), large)]
+            yield [Unreadable(Text(file, "", first).place(Region(first + 1, 1, 2)), large)]
             return
     if parts:
         yield _text(file, parts, first)
@@ -237,7 +293,6 @@ def _text(file: str, parts: list[bytes], lines_before: int) -> Text:
 
 def _objects(text: Text) -> Iterator[Manifest | Unreadable]:
     """Yield the objects in *text*."""
-    helm = _HELM_SOURCE.findall(text.text) if text.file == STDIN_NAME else []
     for parsed in _parsed(text):
         for field_path, message in parsed.found:
             yield _problem(text, parsed.number, field_path, message)
@@ -246,11 +301,9 @@ def _objects(text: Text) -> Iterator[Manifest | Unreadable]:
         for path, found in _items(parsed.root, (), 0):
             if not isinstance(found, dict):
                 message = f"found {described(found)}, expected an object with apiVersion and kind"
-                region = _region(text, parsed.number, path)
-                yield Unreadable(Place(text.file, *region), message)
+                yield Unreadable(text.place(_region(text, parsed.number, path)), message)
                 continue
-            document = cast("Json", found)
-            yield Manifest(text, parsed.number, path, document, _origin(text, document, helm))
+            yield Manifest(text, parsed.number, path, cast("Json", found))
 
 
 def _parsed(text: Text) -> Iterable[Parsed]:
@@ -295,10 +348,10 @@ def _problem(text: Text, number: int, path: str, message: str) -> Unreadable:
     if named is not None:
         line, column = int(named[1]), int(named[2] or 1)
         message = named[3]
-        place = Place(text.file, line, column, column + 1)
+        region = Region(line, column, column + 1)
     else:
-        place = Place(text.file, *_region(text, number, parse_field(path)))
-    return Unreadable(place, f"{path}: {message}" if path else message)
+        region = _region(text, number, parse_field(path))
+    return Unreadable(text.place(region), f"{path}: {message}" if path else message)
 
 
 def _region(text: Text, number: int, path: FieldPath) -> Region:
@@ -306,18 +359,33 @@ def _region(text: Text, number: int, path: FieldPath) -> Region:
     return Region(text.lines_before + 1, 1, 2) if root is None else region_of(root, path)[0]
 
 
-def _origin(text: Text, document: Json, helm: Sequence[str]) -> str:
-    """Return the file that *document* was rendered from, if the input is no file itself and says so."""
-    if text.file != STDIN_NAME:
-        return ""
-    if helm:
-        return helm[-1]
+def _objects_of(file: str) -> list[Manifest]:
+    """Return the objects in *file*, from which others were rendered; none if it cannot be read as such."""
+    try:
+        with Path(file).open("rb") as stream:
+            content = stream.read(_MAX_SOURCE_BYTES + 1)
+    except OSError:
+        return []
+    texts = _split(file, BytesIO(content)) if len(content) <= _MAX_SOURCE_BYTES else ()
+    found = (one for text in texts if isinstance(text, Text) for one in _objects(text))
+    return [one for one in found if isinstance(one, Manifest)]
+
+
+def _same(sources: Iterable[Manifest], rendered: Manifest) -> Manifest | None:
+    """Return the one of *sources* that became *rendered*, whose name may have got a prefix or a suffix."""
+    kind, name = _kind_and_name(rendered.document)
+    found = [
+        (len(own_name), one)
+        for one in sources
+        for own_kind, own_name in [_kind_and_name(one.document)]
+        if own_kind == kind and own_name and own_name in name
+    ]
+    longest = max((size for size, _ in found), default=0)
+    same = [one for size, one in found if size == longest]
+    return same[0] if len(same) == 1 else None
+
+
+def _kind_and_name(document: Json) -> tuple[tuple[object, object], str]:
     metadata = document.get("metadata")
-    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
-    written = annotations.get(ORIGIN) if isinstance(annotations, dict) else None
-    if isinstance(written, str) and len(written) < 10_000:
-        for one in parse_yaml(written):
-            path = one.root.get("path") if isinstance(one.root, dict) else None
-            if isinstance(path, str) and path and len(path) < 1000:
-                return path
-    return ""
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    return (document.get("apiVersion"), document.get("kind")), name if isinstance(name, str) else ""

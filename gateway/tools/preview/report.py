@@ -45,6 +45,8 @@ class Totals:
     not_stable: int = 0
     """Objects that mutating webhooks change again."""
     unreadable: int = 0
+    without_file: int = 0
+    """Findings and documents that cannot be read, whose file is not known."""
     stopped: str = ""
     """Why the preview ended early. Empty if it did not."""
 
@@ -85,6 +87,7 @@ class Report:
         totals = self.totals
         if not isinstance(found, Previewed):
             totals.unreadable += 1
+            totals.without_file += not found.place.is_found
             self._count_file(found.place.file)
             for output in self._outputs:
                 output.add_unreadable(found)
@@ -97,6 +100,7 @@ class Report:
         totals.not_stable += sum(any(f.kind == "notStable" for f in one.findings) for one in found.objects)
         listed = self._listed(found)
         totals.findings.update(one.finding.level for one in listed)
+        totals.without_file += sum(not one.finding.place.is_found for one in listed)
         for output in self._outputs:
             output.add(found, listed)
 

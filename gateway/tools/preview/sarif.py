@@ -10,7 +10,6 @@ which members are read).
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
 from pathlib import Path
@@ -23,6 +22,7 @@ from admission_gateway_worker.text import printable
 from gateway import __version__
 from gateway.tools.forecast.findings import RULES
 from gateway.tools.preview.model import OWN_RULES, UNREADABLE
+from gateway.tools.preview.sources import below_here
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -65,8 +65,7 @@ class SarifOutput:
             finding, place = one
             text = f"Kubernetes 1.{forecast.kubernetes}: {finding.message}\n{finding.where}"
             if place is None:
-                # Code scanning shows no result without a place.
-                self._notifications.append({"level": finding.level, "message": {"text": _text(text)}})
+                self._notify(finding.level, text)
                 continue
             fingerprint = one.fingerprint()
             fingerprints[fingerprint] += 1
@@ -112,7 +111,17 @@ class SarifOutput:
         document = {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
         self._file.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n")
 
+    def _notify(self, level: Level, text: str) -> None:
+        """Add *text*, which is about no file: code scanning takes no result without a place."""
+        if len(self._notifications) < MAX_RESULTS:
+            self._notifications.append({"level": level, "message": {"text": _text(text)}})
+        else:
+            self._left_out += 1
+
     def _add(self, rule: str, level: Level, text: str, place: Place, fingerprint: str) -> None:
+        if not place.is_found:
+            self._notify(level, f"{place}: {rule}: {text}")
+            return
         if len(self._results[level]) >= MAX_RESULTS:
             self._left_out += 1
             return
@@ -132,9 +141,8 @@ class SarifOutput:
 
 
 def from_here(file: str) -> str:
-    """Return the path of *file*: if it is in the present folder relative to that, links resolved."""
-    found, here = Path(os.path.realpath(file)), Path(os.path.realpath("."))
-    return (found.relative_to(here) if found.is_relative_to(here) else Path(file)).as_posix()
+    """Return the path of *file*: if it is in the working directory relative to that, links resolved."""
+    return below_here(file) or Path(file).as_posix()
 
 
 def _rules(config: Config, more: Iterable[tuple[str, str]]) -> Sequence[dict[str, Any]]:
