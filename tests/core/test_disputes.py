@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 A, B = "a.policies.test", "b.policies.test"
 TEAM = "/metadata/labels/team"
+CHANGED: dict[str, Verdict] = {A: patch(add(TEAM, "b"))}
 
 
 def stored(team: str, version: int = 1, name: str = "web") -> dict[str, Any]:
@@ -72,6 +73,33 @@ def test_a_write_that_is_tried_again_is_counted_once() -> None:
     state, old = Disputes(), stored("a")
     for _ in range(9):
         assert note(state, update(old, old, {A: patch(add(TEAM, "b"))})) == []
+
+
+def test_a_write_that_is_refused_while_others_change_the_version_is_counted_once() -> None:
+    state = Disputes()
+    for version in range(9):
+        old = {**stored("a", version), "spec": {"replicas": 0}}
+        assert note(state, update(old, {**old, "spec": {"replicas": version + 1}}, CHANGED)) == []
+        # The controller that writes the status.
+        status = patch(add("/metadata/labels/seen", str(version)))
+        new = {**old, "status": {"ready": version}}
+        note(state, update(old, new, {B: status}, subResource="status"))
+
+
+def test_writes_that_are_stored_are_counted_also_if_they_have_what_the_api_server_ignores() -> None:
+    state, found = Disputes(), []
+    for number in range(TIMES["own_result"]):
+        old = {**stored(str(number), number), "spec": {"replicas": number}, "status": {"ready": 1}}
+        old["metadata"]["generation"] = 7
+        new = {**stored(str(number), number), "spec": {"replicas": number + 1}}
+        found = note(state, update(old, new, {A: patch(add(TEAM, str(number + 1)))}))
+    assert found == [f"{A} changes metadata.labels.team again at each UPDATE"]
+
+
+def test_a_write_of_an_old_version_is_not_looked_at() -> None:
+    assert not concerns(update(stored("b", 2), stored("a", 1), CHANGED))
+    without = {"metadata": {"name": "web", "labels": {"team": "a"}}}
+    assert concerns(update(stored("b", 2), without, CHANGED))
 
 
 def test_a_client_that_sets_what_a_webhook_puts_back_is_found() -> None:

@@ -87,4 +87,4 @@ def test_a_webhook_that_changes_its_own_result_is_in_metrics_log_and_status(
     assert (found["message"], found["reviews"], found["lastObject"]) == (line, 2, "pods default/p1")
     shown = call_command("status", "--admin", f"127.0.0.1:{gateway.admin_port}")
     assert "mutating webhooks do not come to rest" in shown.stdout
-    assert f"{line}: 2 reviews, the last of pods default/p1" in shown.stdout
+    assert f"{line}; reviews: 2, the last of pods default/p1" in shown.stdout

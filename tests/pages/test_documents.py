@@ -351,7 +351,7 @@ def test_webhooks_that_do_not_come_to_rest_are_added_and_noticed_for_an_hour() -
     found = merged("overview", *parts)
     (dispute,) = found["disputes"]
     assert (dispute["reviews"], dispute["lastObject"]) == (7, "pods default/db")
-    line = "m.hooks.test changes data.runs again at each UPDATE: 7 reviews, the last of pods default/db"
+    line = "m.hooks.test changes data.runs again at each UPDATE; reviews: 7, the last of pods default/db"
     lines = [one.lines for one in notices(found) if one.title == "mutating webhooks do not come to rest"]
     assert lines == [[line]]
     parts[1]["disputes"][0]["last_at"] = now - 4000

@@ -10,7 +10,10 @@ Three things are looked for:
   what is stored: a client and the webhook undo each other.
 
 Everything is bounded: the objects that are remembered, the fields of each, and what is found. A write that
-was refused and is tried again is not counted twice: the version of the stored object has to be another one.
+was refused and is tried again is not counted twice: the version of the stored object has to be another one,
+and the request may not ask again to change a field from the same value, as it does if others, such as the
+controller that writes the status, have changed the version. A write of an old version is not looked at,
+because the API server refuses it.
 
 Source: kubernetes.io, Admission Webhook Good Practices (loops).
 """
@@ -19,7 +22,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
+
+import orjson
 
 from admission_gateway_worker.json_patch.diff import same
 from gateway.pure.core.conflicts import is_secret
@@ -98,7 +104,10 @@ def concerns(evaluation: Evaluation) -> bool:
     if not evaluation.is_mutating or request.dry_run:
         return False
     if request.operation == "UPDATE":
-        return True
+        written, stored = (
+            metadata_of(one).get("resourceVersion") for one in (request.object, request.old_object)
+        )
+        return not written or written == stored
     return any(outcome.round and outcome.has_changed for outcome in evaluation.outcomes)
 
 
@@ -118,13 +127,21 @@ _Thing = tuple["Kind", str, str, str]
 """What may be found of one object: the names of the webhooks, and the field."""
 
 
+class _Object(NamedTuple):
+    """What is known of one object."""
+
+    asked: frozenset[bytes]
+    """Of the last request: digests of fields that it, and no webhook, changed, with the stored values."""
+    trails: dict[_Thing, _Trail]
+
+
 class Disputes:
     """What is known of the objects of one process."""
 
     def __init__(self) -> None:
         self.found: dict[Dispute, Seen] = {}
         """At most ``MAX_FOUND``, and one for all others of each kind."""
-        self._objects: OrderedDict[tuple[str, ...], dict[_Thing, _Trail]] = OrderedDict()
+        self._objects: OrderedDict[tuple[str, ...], _Object] = OrderedDict()
 
     def note(self, evaluation: Evaluation, now: float) -> Generator[None, None, list[Dispute]]:
         """Note a review that ended at *now*, in seconds, and return what is found; yields between steps."""
@@ -149,32 +166,43 @@ class Disputes:
             yield
             requested = {one.path: one for one in field_changes(request.old_object, request.object)}
             yield
+            asked = dict(requested)
             for webhook, change in _changes(evaluation):
+                asked.pop(change.path, None)
                 kind = None if change.path in left else _kind_of(change, requested.get(change.path))
                 if kind is not None and len(things) < MAX_FIELDS:
                     things[kind, webhook.name, "", _kept(change.path)] = _general(change.path)
             yield
-            found |= dict.fromkeys(self._repeated(request, name, things, now))
+            changes = [one for one in asked.values() if _is_stored(one.path, request)]
+            digests = frozenset(map(_digest, changes[:MAX_FIELDS]))
+            found |= dict.fromkeys(self._repeated(request, name, things, digests, now))
         return [self._count(one, request, name, now) for one in found]
 
     def _repeated(
-        self, request: AdmissionRequest, name: str, things: dict[_Thing, str], now: float
+        self,
+        request: AdmissionRequest,
+        name: str,
+        things: dict[_Thing, str],
+        asked: frozenset[bytes],
+        now: float,
     ) -> list[Dispute]:
         """Return those of *things*, of an UPDATE of the object *name*, that have come often enough.
 
-        *things* have their fields without keys of elements.
+        *things* have their fields without keys of elements. *asked* is as in ``_Object``.
         """
-        key = tuple(text[:MAX_CHARS] for text in (*request.resource, request.namespace, name))
-        known = self._objects.pop(key, {})
+        place = (*request.resource, request.sub_resource, request.namespace, name)
+        key = tuple(text[:MAX_CHARS] for text in place)
+        known = self._objects.pop(key, _Object(frozenset(), {}))
+        is_new = known.asked.isdisjoint(asked)
         version = metadata_of(request.old_object).get("resourceVersion")
         kept: dict[_Thing, _Trail] = {
-            thing: trail for thing, trail in known.items() if now - trail.at <= WITHIN_S
+            thing: trail for thing, trail in known.trails.items() if now - trail.at <= WITHIN_S
         }
         found = []
         for thing, path in things.items():
             trail = kept.get(thing) or _Trail()
             # What a client sets again and again, and a webhook puts back, leaves the object as it is stored.
-            if thing[0] == "put_back" or trail.version is None or trail.version != version:
+            if thing[0] == "put_back" or trail.version is None or (is_new and trail.version != version):
                 trail.times += 1
             trail.at, trail.version = now, version
             if thing in kept or len(kept) < MAX_FIELDS:
@@ -183,7 +211,7 @@ class Disputes:
             if trail.times >= TIMES[kind]:
                 found.append(Dispute(kind, webhook, other, path))
         if kept:
-            self._objects[key] = kept
+            self._objects[key] = _Object(asked, kept)
             if len(self._objects) > MAX_OBJECTS:
                 self._objects.popitem(last=False)
         return found
@@ -206,6 +234,22 @@ def _kept(path: Path) -> str:
 
 def _general(path: Path) -> str:
     return general_path(path)[:MAX_CHARS]
+
+
+def _is_stored(path: Path, request: AdmissionRequest) -> bool:
+    """Whether the API server stores what *request* wants at *path*, and no value of its own instead."""
+    match path:
+        case ("metadata", name, *_):
+            return name in ("annotations", "labels")
+        case ("status", *_):
+            return bool(request.sub_resource)
+    return True
+
+
+def _digest(change: FieldChange) -> bytes:
+    """Return a digest of a field and its stored value."""
+    before = b"" if change.before is ABSENT else orjson.dumps(change.before, option=orjson.OPT_SORT_KEYS)
+    return blake2b(repr(change.path).encode() + before, digest_size=8).digest()
 
 
 def _kind_of(change: FieldChange, requested: FieldChange | None) -> Kind | None:

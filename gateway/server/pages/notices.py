@@ -157,7 +157,7 @@ def _of_exceptions(exceptions: list[Json]) -> Iterator[Notice]:
 
 def _of_disputes(disputes: list[Json]) -> Iterator[Notice]:
     lines = [
-        f"{one['message']}: {one['reviews']:,} reviews"
+        f"{one['message']}; reviews: {one['reviews']:,}"
         + (f", the last of {one['lastObject']}" if one["lastObject"] else "")
         for one in disputes
         if one["ageSeconds"] is None or one["ageSeconds"] < _DISPUTE_ENDS_S
