@@ -68,6 +68,10 @@ def _rises(series: str, *labels: str, minutes: int = 5) -> str:
 
 _WEBHOOK: Final = "webhook {{ $labels.name }} ({{ $labels.type }})"
 _DAY_S: Final = 86_400
+_DAY_MINUTES: Final = 24 * 60
+_PLAN: Final = "namespace, name, type, configuration"
+"""The labels of a rollout plan, whose metrics are the same in all replicas."""
+_PLAN_OF: Final = f"the rollout plan of {_WEBHOOK} in {{{{ $labels.configuration }}}}"
 
 ALERTS: Final = (
     Alert(
@@ -256,6 +260,43 @@ ALERTS: Final = (
         5,
         "a replica gets no changes of the cluster",
         "Labels of namespaces, and custom resources, are those of the time when the connection was lost.",
+    ),
+    Alert(
+        "RolloutPlanStopped",
+        "warning",
+        f'max by ({_PLAN}, phase) (admission_gateway_rollout_plan_phase{{phase=~"Paused|RolledBack"}})\n'
+        f"and on ({_PLAN})\n"
+        'admission_gateway_rollout_plan_waiting{reason="gateway"}',
+        0,
+        f"the gateway stopped {_PLAN_OF}: {{{{ $labels.phase }}}}",
+        "A gate failed, or had no data within maxWait. The stage holds until a person resumes the plan.",
+    ),
+    Alert(
+        "RolloutPlansBlocked",
+        "warning",
+        f"count by (namespace, reason) (max by ({_PLAN}, reason) "
+        '(admission_gateway_rollout_plan_waiting{reason=~"store|processes"}))',
+        15,
+        "{{ $value | humanize }} rollout plans cannot be promoted or rolled back: {{ $labels.reason }}",
+        "store: the states of plans cannot be read or written. processes: some replicas have another plan. "
+        "All stages stay as they are.",
+    ),
+    Alert(
+        "RolloutPlanWithoutData",
+        "warning",
+        f'max by ({_PLAN}) (admission_gateway_rollout_plan_waiting{{reason="data"}})',
+        _DAY_MINUTES,
+        f"{_PLAN_OF} has too little data for a day",
+        "The stage has lasted its time, and a gate is still unknown: too few requests, or the evidence of a "
+        "replica is missing. The plan pauses after maxWait.",
+    ),
+    Alert(
+        "RolloutPlanHeld",
+        "warning",
+        f'max by ({_PLAN}) (admission_gateway_rollout_plan_phase{{phase="Held"}})',
+        _DAY_MINUTES,
+        f"{_PLAN_OF} was removed, and its stage holds",
+        "The webhook is not enforced everywhere, and no plan will change that. Write its mode.",
     ),
 )
 

@@ -31,6 +31,17 @@ _RELOADS: Final[Json] = {
     "titleFormat": "Configuration accepted",
     "textFormat": "{{namespace}} {{pod}}",
 }
+_PROMOTIONS: Final[Json] = {
+    "name": "Rollout plan in another stage",
+    "datasource": _DATASOURCE,
+    "enable": True,
+    "iconColor": "purple",
+    "expr": "max by (namespace, name, type, configuration) "
+    f"(changes({_G}rollout_plan_stage{{{WEBHOOKS}}}[2m])) > 0",
+    "step": "60s",
+    "titleFormat": "Rollout plan in another stage",
+    "textFormat": "{{name}} {{configuration}}",
+}
 _YES_OR_NO: Final[Json] = {
     "type": "value",
     "options": {"0": {"text": "no", "color": "red"}, "1": {"text": "yes", "color": "green"}},
@@ -73,7 +84,7 @@ def dashboard() -> Json:
         "time": {"from": "now-1h", "to": "now"},
         "timezone": "browser",
         "templating": {"list": _variables()},
-        "annotations": {"list": [_RELOADS]},
+        "annotations": {"list": [_RELOADS, _PROMOTIONS]},
         "panels": panels,
     }
 

@@ -66,6 +66,8 @@ _FAILED: Final = '<webhooks>, error_type!="no_error"'
 _WORKERS: Final = 'namespace=~"$namespace"'
 """Workers can be in any pod; the variable pod has those of the gateway."""
 _WEBHOOK: Final = "{{name}} ({{type}})"
+_PLAN: Final = f"{_WEBHOOK} {{{{configuration}}}}"
+_OF_PLAN: Final = "name, type, configuration"
 
 _DISPUTES: Final = (
     f"topk(15, {_count(f'{_G}mutation_disputes_total', 'kind, name, other, path', '<webhooks>')})"
@@ -206,6 +208,48 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
             kind="bargauge",
             width=24,
             text="Reviews in which they undo each other, or change what is stored again: docs/mutators.md.",
+        ),
+    ),
+    "Rollout plans": (
+        Panel(
+            "Stage in force",
+            {_PLAN: f"min by ({_OF_PLAN}) ({_G}rollout_plan_stage{{<webhooks>}})"},
+            text="From 1; the smallest of all replicas. All panels mark when it changed.",
+        ),
+        Panel(
+            "Phase",
+            {f"{_PLAN} {{{{phase}}}}": f"max by ({_OF_PLAN}, phase) ({_G}rollout_plan_phase{{<webhooks>}})"},
+            kind="table",
+            text="Held: the plan was removed, and its stage holds. Unknown: its state has not been read.",
+        ),
+        Panel(
+            "What plans wait for",
+            {
+                f"{_PLAN} {{{{reason}}}}": f"max by ({_OF_PLAN}, reason) "
+                f'({_G}rollout_plan_waiting{{<webhooks>, reason!="nothing"}})'
+            },
+            kind="table",
+            text="person: an approval, or someone stopped it. gateway: the gateway stopped it. "
+            "The page /rollouts says the rest.",
+        ),
+        Panel(
+            "Gates that do not pass",
+            {
+                f"{_PLAN} {{{{value}}}}": f"max by ({_OF_PLAN}, value) "
+                f'({_G}rollout_plan_gates{{<webhooks>, value!="pass"}}) > 0'
+            },
+            width=12,
+        ),
+        Panel(
+            "Would have been denied, in the time range",
+            {
+                "{{name}} ({{type}}) {{mode}}": "topk(15, "
+                + _count(f"{_G}webhook_not_enforced_total", "name, type, mode", '<webhooks>, result="denied"')
+                + ")"
+            },
+            kind="bargauge",
+            width=12,
+            text="By webhooks that are not enforced where the request was.",
         ),
     ),
     "Latency": (

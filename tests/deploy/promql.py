@@ -13,7 +13,21 @@ TARGET_LABELS: Final = {"namespace", "pod", "job", "instance"}
 _OF_PROMETHEUS: Final = {"up": frozenset[str](), "ALERTS": frozenset({"alertname", "alertstate"})}
 """Series that Prometheus makes itself."""
 _WORDS: Final = {
-    *("sum", "max", "min", "count", "topk", "by", "without", "on", "group_left", "or", "unless", "offset"),
+    *(
+        "sum",
+        "max",
+        "min",
+        "count",
+        "topk",
+        "by",
+        "without",
+        "on",
+        "group_left",
+        "or",
+        "and",
+        "unless",
+        "offset",
+    ),
     *("absent", "changes", "histogram_quantile", "increase", "min_over_time", "rate", "time"),
 }
 _TEXT: Final = re.compile(r'"(?:[^"\\]|\\.)*"')

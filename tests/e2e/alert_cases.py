@@ -15,6 +15,7 @@ OTHER_POD: Final = {**POD, "pod": "b", "instance": "10.0.0.2:9090"}
 JOB: Final = {"namespace": "ns", "job": POD["job"]}
 HOOK: Final = {"name": "h.test", "type": "validating"}
 SUMMED: Final = {"namespace": "ns", **HOOK}
+PLAN: Final = {**HOOK, "configuration": "checks"}
 _STEP_S: Final = 60
 
 
@@ -75,6 +76,14 @@ def latencies(values: str, bound: str) -> list[dict[str, str]]:
             for at, le in enumerate(names)
         ),
     ]
+
+
+def waits(
+    reason: str, values: str, pod: dict[str, str] = POD, configuration: str = PLAN["configuration"]
+) -> dict[str, str]:
+    """Return the series of a rollout plan that waits for *reason*."""
+    labels = {**PLAN, "configuration": configuration, "reason": reason}
+    return series("rollout_plan_waiting", values, pod, **labels)
 
 
 REJECTED: Final = {**HOOK, "operation": "CREATE", "rejection_code": "503"}
@@ -292,4 +301,57 @@ CASES: Final = (
     Case("CaBundleNotFollowed", "current", 6, [series("ca_bundles", "1x9", state="current")]),
     Case("WatchDisconnected", "for five minutes", 6, [series("cluster_watch_connected", "0x9")], POD),
     Case("WatchDisconnected", "connected", 6, [series("cluster_watch_connected", "1x9")]),
+    Case(
+        "RolloutPlanStopped",
+        "in all replicas",
+        1,
+        [
+            waits("gateway", "1x9"),
+            waits("gateway", "1x9", OTHER_POD),
+            series("rollout_plan_phase", "1x9", **PLAN, phase="RolledBack"),
+            series("rollout_plan_phase", "1x9", OTHER_POD, **PLAN, phase="RolledBack"),
+        ],
+        {"namespace": "ns", **PLAN, "phase": "RolledBack"},
+    ),
+    Case(
+        "RolloutPlanStopped",
+        "by a person",
+        1,
+        [waits("person", "1x9"), series("rollout_plan_phase", "1x9", **PLAN, phase="Paused")],
+    ),
+    Case(
+        "RolloutPlansBlocked",
+        "two plans",
+        16,
+        [
+            waits("store", "1x20"),
+            waits("store", "1x20", OTHER_POD),
+            waits("store", "1x20", configuration="others"),
+        ],
+        {"namespace": "ns", "reason": "store"},
+        "2",
+    ),
+    Case("RolloutPlansBlocked", "while replicas are replaced", 16, [waits("processes", "1x10 stale")]),
+    Case("RolloutPlansBlocked", "for its time", 16, [waits("time", "1x20")]),
+    Case(
+        "RolloutPlanWithoutData",
+        "for a day",
+        DAY_S // 60,
+        [waits("data", "1x1500")],
+        {"namespace": "ns", **PLAN},
+    ),
+    Case("RolloutPlanWithoutData", "for less", DAY_S // 60, [waits("data", "_x60 1x1500")]),
+    Case(
+        "RolloutPlanHeld",
+        "for a day",
+        DAY_S // 60,
+        [series("rollout_plan_phase", "1x1500", **PLAN, phase="Held")],
+        {"namespace": "ns", **PLAN},
+    ),
+    Case(
+        "RolloutPlanHeld",
+        "until the mode was written",
+        DAY_S // 60,
+        [series("rollout_plan_phase", "1x1200 stale", **PLAN, phase="Held")],
+    ),
 )

@@ -43,6 +43,7 @@ WITHOUT_DATA = {
     "admission_gateway_match_condition": "its webhooks have no matchConditions",
     "admission_gateway_mutation_disputes": "its mutating webhooks come to rest",
     "admission_gateway_rollout_plan": "its webhooks have no rollout plans",
+    "admission_gateway_webhook_not_enforced": "its webhooks are enforced",
     "admission_gateway_requests_refused": "every request is answered",
     "admission_gateway_webhook_policy_mismatches": "its workers list no policies",
     "admission_gateway_decision_log_dropped": "it drops no records",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import generate_latest
@@ -16,8 +17,9 @@ from gateway.server.rollout.collector import Collector
 from gateway.server.rollout.documents import read_state, state_document
 from gateway.server.rollout.folder_store import FolderStore
 from gateway.server.rollout.plans import RolloutPlans
-from gateway.server.rollout.store import name_of
+from gateway.server.rollout.store import STATE, name_of
 from tests.core.build import webhook
+from tests.kit import metric_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,6 +42,7 @@ def hook(plan: Plan | None = PLAN, rollout: Rollout | None = None) -> Any:
 
 
 NAME = name_of(hook())
+SERIES = "admission_gateway_rollout_plan_"
 
 
 class Time:
@@ -85,6 +88,12 @@ class Process:
         self.collector._windows[self.hook.id].tally.answered(
             "team", "user", 0.004, refuses=refuses, owner=owner, is_enforced=is_enforced
         )
+
+
+def exposed(process: Process) -> str:
+    metrics = Metrics()
+    metrics.plans = process.plans.numbers
+    return generate_latest(metrics.registry).decode()
 
 
 async def all_look(*processes: Process, times: int = 2) -> None:
@@ -198,6 +207,12 @@ async def test_a_damaged_state_changes_nothing_and_is_named(tmp_path: Path) -> N
     await pass_hours(time, one, hours=0.1)
     assert one.rollout == PLAN.stages[1].rollout
     assert "is not one of a plan" in one.plans.faults[0]
+    assert one.plans.numbers()[0].waits_for == "store"
+    # Who deletes it has it written again as it was.
+    await one.store.remove(STATE, one.store.states[NAME])
+    await all_look(one, times=3)
+    assert read_state(one.store.states[NAME]).step == 1
+    assert one.plans.faults == []
 
 
 async def test_a_person_pauses_skips_and_rolls_back(tmp_path: Path) -> None:
@@ -273,18 +288,28 @@ async def test_the_last_states_count_at_a_start_without_the_store(tmp_path: Path
     del other
 
 
-async def test_metrics_have_stage_phase_and_gates(tmp_path: Path) -> None:
+async def test_metrics_have_stage_phase_gates_and_what_a_plan_waits_for(tmp_path: Path) -> None:
     time, (one, other) = await begun(tmp_path)
+    assert one.plans.numbers()[0].waits_for == "time"
     other.see(refuses=True)
     await pass_hours(time, one, other)
     (numbers,) = one.plans.numbers()
     assert (numbers.webhook, numbers.stage, numbers.phase) == (one.hook.id, 1, "Paused")
     # Evidence begins again with the decision.
     assert (numbers.gates["fail"], numbers.gates["unknown"]) == (0, 2)
-    metrics = Metrics()
-    metrics.plans = one.plans.numbers
-    text = generate_latest(metrics.registry).decode()
-    labels = f'{{name="{one.hook.name}",'
-    assert f'admission_gateway_rollout_plan_stage{labels}type="validating"}} 1.0' in text
-    assert f'admission_gateway_rollout_plan_phase{labels}phase="Paused",type="validating"}} 1.0' in text
-    assert f'admission_gateway_rollout_plan_gates{labels}type="validating",value="unknown"}} 2.0' in text
+    labels = {"name": one.hook.name, "type": "validating", "configuration": one.hook.configuration}
+    text = exposed(one)
+    assert metric_of(text, f"{SERIES}stage", labels) == 1
+    assert metric_of(text, f"{SERIES}phase", {**labels, "phase": "Paused"}) == 1
+    assert metric_of(text, f"{SERIES}gates", {**labels, "value": "unknown"}) == 2
+    assert metric_of(text, f"{SERIES}waiting", {**labels, "reason": "gateway"}) == 1
+
+
+async def test_metrics_tell_plans_of_one_name_apart(tmp_path: Path) -> None:
+    _, (one, _) = await begun(tmp_path)
+    later = replace(one.hook, document="ValidatingAdmissionPolicyBinding/a")
+    one.plans.activate([one.hook, later])
+    text = exposed(one)
+    for configuration, reason in ((one.hook.configuration, "time"), (later.document, "store")):
+        labels = {"name": one.hook.name, "configuration": configuration, "reason": reason}
+        assert metric_of(text, f"{SERIES}waiting", labels) == 1

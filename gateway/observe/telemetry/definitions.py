@@ -149,21 +149,31 @@ WEBHOOK_NOT_ENFORCED: Final = _counter(
 )
 ROLLOUT_PLAN_STAGE: Final = _gauge(
     "rollout_plan_stage",
-    "stage of a [rollout plan](rollout-plans.md) that is in force, from 1; the smallest of all processes",
-    *("name", "type"),
+    "stage of a [rollout plan](rollout-plans.md) that is in force, from 1; the smallest of all processes. "
+    "`configuration` is the name of the webhook's configuration, or `KIND/NAME` of a policy's document",
+    *("name", "type", "configuration"),
     is_lowest=True,
 )
 ROLLOUT_PLAN_PHASE: Final = _gauge(
     "rollout_plan_phase",
     "1 for the phase of a rollout plan: `Progressing`, `Paused`, `RolledBack`, `Complete`, `Held` "
     "(the plan was removed, and its stage holds), or `Unknown` without a state",
-    *("name", "type", "phase"),
+    *("name", "type", "configuration", "phase"),
     is_highest=True,
 )
 ROLLOUT_PLAN_GATES: Final = _gauge(
     "rollout_plan_gates",
     "gates of the present stage by what they said last: `pass`, `fail` or `unknown`",
-    *("name", "type", "value"),
+    *("name", "type", "configuration", "value"),
+    is_highest=True,
+)
+ROLLOUT_PLAN_WAITING: Final = _gauge(
+    "rollout_plan_waiting",
+    "1 for what a rollout plan waits for: `reason` is `time` (of the stage), `data` (for a gate), `decision` "
+    "(all gates pass), `person` (to approve or resume, or the plan was removed), `gateway` (it paused the "
+    "plan or rolled it back), `processes` (some have another plan), `store` (states cannot be read or "
+    "written) or `nothing` (it is complete)",
+    *("name", "type", "configuration", "reason"),
     is_highest=True,
 )
 CACHE_LOOKUPS: Final = _counter(

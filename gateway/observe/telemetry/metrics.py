@@ -385,13 +385,18 @@ class Metrics:
             yield _family(definitions.REVIEWS_NOT_RECORDED, {(): self.spans["not_recorded"]})
 
     def _plan_families(self) -> Iterator[Metric]:
-        # If two configurations have a webhook of one name, the last counts, as in all metrics by name.
-        found = {(one.webhook.name, TYPES[one.webhook.phase]): one for one in self.plans()}
+        found = {
+            (one.webhook.name, TYPES[one.webhook.phase], one.webhook.configuration): one
+            for one in self.plans()
+        }
         yield _family(definitions.ROLLOUT_PLAN_STAGE, {key: one.stage for key, one in found.items()})
         yield _family(definitions.ROLLOUT_PLAN_PHASE, {(*key, one.phase): 1 for key, one in found.items()})
         yield _family(
             definitions.ROLLOUT_PLAN_GATES,
             {(*key, value): number for key, one in found.items() for value, number in one.gates.items()},
+        )
+        yield _family(
+            definitions.ROLLOUT_PLAN_WAITING, {(*key, one.waits_for): 1 for key, one in found.items()}
         )
 
     def _plain_counters(self) -> Iterator[Metric]:

@@ -85,3 +85,5 @@ class PlanNumbers(NamedTuple):
     phase: str
     gates: Mapping[str, int]
     """The number of gates by what they said last."""
+    waits_for: str
+    """A ``gateway.pure.rollout_plan.waiting.Reason``."""

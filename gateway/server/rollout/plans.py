@@ -167,6 +167,7 @@ class RolloutPlans:
                 one.step + 1,
                 one.phase,
                 {value: sum(result.value == value for result in one.results) for value in VALUES},
+                self._waiting(one).reason,
             )
             for one in self.plans.values()
         ]
