@@ -10,6 +10,10 @@ from gateway.config.merge.load import load
 from gateway.tools.forecast.fields import MAX_FIELDS, NEWEST, OLDEST, unknown_fields
 from gateway.tools.forecast.findings import limits, minor_of, of_config, of_object
 from gateway.tools.forecast.kinds import lifecycles, resources
+from tests.gatekeeper.documents import constraint, template
+from tests.kit import pool_document, webhook_document
+from tests.kyverno.documents import condition, validating
+from tests.policies.documents import binding, policy, written
 from tests.workloads.drawing import draw
 
 if TYPE_CHECKING:
@@ -28,6 +32,9 @@ kind: ValidatingAdmissionPolicyBinding
 metadata: {{name: devices.example.com}}
 spec: {{policyName: devices.example.com, validationActions: [Deny]}}
 """
+
+
+_NEW = "[1, 2].distinct().size() == 2"
 
 
 def _object(api_version: str, kind: str, **parts: Any) -> dict[str, Any]:
@@ -164,6 +171,30 @@ def test_expressions_of_newer_versions(tmp_path: Path) -> None:
     assert one.where.endswith("spec.validations[0].expression")
     assert "distinct(), which API servers accept in new objects from 1.35 on" in one.message
     assert not list(of_config(config, 35))
+
+
+@pytest.mark.parametrize(
+    ("documents", "where"),
+    [
+        (["hook"], ["validate \"v/h0.v.test\": matchConditions \"c\""]),
+        ([policy(validations=["true"], matchConditions=condition(_NEW)), binding()],
+         ["ValidatingAdmissionPolicy \"p\": spec.matchConditions[0].expression"]),
+        ([validating(_NEW, matchConditions=condition(_NEW))], []),
+        ([template("New", _NEW), constraint("New")], []),
+    ],
+    ids=["webhook", "policy", "kyverno", "gatekeeper"],
+)  # fmt: skip
+def test_whose_expressions_api_servers_compile(
+    tmp_path: Path, documents: list[Any], where: list[str]
+) -> None:
+    if documents == ["hook"]:
+        text = pool_document("p", "127.0.0.1:9")
+        text += webhook_document("validate", "v", "p", {"webhook": {"matchConditions": condition(_NEW)}})
+        (tmp_path / "c.yaml").write_text(text)
+    else:
+        written(tmp_path, documents)
+    found = [one for one in of_config(load([tmp_path]), 34) if one.rule == "forecast-expression"]
+    assert [one.where for one in found] == where
 
 
 def test_what_is_not_known_of_a_version() -> None:

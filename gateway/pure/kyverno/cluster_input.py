@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from gateway.pure.admission_policies.shared_values import Prepared, namespace_values
 from gateway.pure.core.namespace import Namespace
 from gateway.pure.kyverno.resource_match import MatchInput
-from gateway.pure.openapi.go_types import in_conditions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,8 +39,7 @@ class Shared:
         if isinstance(namespace, Namespace):
             self.filtered, self.whole = namespace_values(namespace.json)
         self.objects = (_of_kind(seen.object, self.found), _of_kind(seen.old_object, self.found))
-        go_types = in_conditions if seen.has_go_types else None
-        self.values: Values = (*self.objects, self.request, self.filtered, *[None] * 4, go_types)
+        self.values: Values = (*self.objects, self.request, self.filtered, *[None] * 5)
 
 
 def namespace_for_actions(found: MatchInput, policy_input: PolicyInput) -> tuple[str, Mapping[str, str]]:

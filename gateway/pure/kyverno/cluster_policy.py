@@ -343,7 +343,8 @@ class _Run(PolicyRun[ValidatingPolicy, ValidatingBinding]):
         shared, prepared = self._shared, self._prepared
         of_object = (*shared.objects, shared.request)
         authorizer, check = prepared.authorizer, prepared.check
-        values = (*of_object, shared.filtered, authorizer, check, param, None, self._go_types)
+        # Kyverno's CEL has plain maps and lists, whatever the version of the API server.
+        values = (*of_object, shared.filtered, authorizer, check, param, None, None)
         # As in the API server, conditions do not see the namespace.
         of_conditions = (*of_object, None, *values[4:])
         unmet = unmet_precondition(rule, of_conditions, self._allowance) if rule.conditions else None
@@ -357,8 +358,8 @@ class _Run(PolicyRun[ValidatingPolicy, ValidatingBinding]):
         evaluated = evaluate(
             rule.rules,
             values,
-            (*of_object, shared.filtered, None, None, param, None, self._go_types),
-            (*of_object, shared.whole, authorizer, check, param, None, self._go_types),
+            (*of_object, shared.filtered, None, None, param, None, None),
+            (*of_object, shared.whole, authorizer, check, param, None, None),
             self._allowance,
         )
         return evaluated.refusals[0].message if evaluated.refusals else ""
