@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
@@ -17,7 +17,25 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 _VERBS = ["create", "delete", "get", "list", "watch"]
+_KINDS = {
+    "/api/v1": {
+        "pods": "Pod",
+        "configmaps": "ConfigMap",
+        "secrets": "Secret",
+        "limitranges": "LimitRange",
+        "serviceaccounts": "ServiceAccount",
+    },
+    "/apis/apps/v1": {"deployments": "Deployment", "replicasets": "ReplicaSet"},
+    "/apis/node.k8s.io/v1": {"runtimeclasses": "RuntimeClass"},
+    "/apis/scheduling.k8s.io/v1": {"priorityclasses": "PriorityClass"},
+}
+"""By the path of a group and version, its resources and their kinds."""
 REPORTS = "/apis/openreports.io/v1alpha1"
+NEXT = (
+    "object.spec.?priority.orValue(0) < 5 && object.spec.containers.all(c,"
+    " c.?resources.?limits[?'memory'].orValue('2Gi') == '1Gi')"
+)
+"""Denies next Pods by the default of a LimitRange, and by a PriorityClass."""
 NAMED = "has(object.metadata.labels) && 'team' in object.metadata.labels"
 
 
@@ -31,17 +49,19 @@ class World:
         self.config.mkdir()
         self._uids = 0
         server.objects["/version"] = {"gitVersion": "v1.37.0"}
-        versions = ({"groupVersion": "apps/v1"},)
-        server.objects["/apis"] = {"groups": [{"name": "apps", "preferredVersion": one} for one in versions]}
-        kinds = {
-            "/api/v1": {"pods": "Pod", "configmaps": "ConfigMap", "secrets": "Secret"},
-            "/apis/apps/v1": {"deployments": "Deployment", "replicasets": "ReplicaSet"},
+        server.objects["/apis"] = {
+            "groups": [
+                {"name": path.split("/")[2], "preferredVersion": {"groupVersion": path[len("/apis/") :]}}
+                for path in _KINDS
+                if path.startswith("/apis/")
+            ]
         }
         server.resources = {
             path: [
-                {"name": name, "kind": kind, "namespaced": True, "verbs": _VERBS} for name, kind in of.items()
+                {"name": name, "kind": kind, "namespaced": not name.endswith("classes"), "verbs": _VERBS}
+                for name, kind in of.items()
             ]
-            for path, of in kinds.items()
+            for path, of in _KINDS.items()
         }
         server.put("shop")
         server.put("bank")
@@ -53,6 +73,13 @@ class World:
         self._uids += before is None
         metadata = {"uid": before or f"uid-{self._uids}", **content.pop("metadata", {})}
         self.server.keep(at, metadata=metadata, **content)
+
+    def set(self, resource: str, namespace: str, content: Json | None) -> None:
+        """Create or replace the only object of *resource*, one that plug-ins read. None deletes it."""
+        if content is not None:
+            self.add(namespace, resource, "only", **content)
+        elif path_of(namespace, resource, "only") in self.server.objects:
+            self.remove(namespace, resource, "only")
 
     def define_reports(self) -> None:
         """Define the kinds of OpenReports."""
@@ -117,9 +144,9 @@ def policy_documents(name: str, expression: str, **spec: Any) -> tuple[Json, Jso
 
 
 def path_of(namespace: str, resource: str, name: str) -> str:
-    """Return the path of an object."""
-    group = "/apis/apps/v1" if resource in ("deployments", "replicasets") else "/api/v1"
-    return f"{group}/namespaces/{namespace}/{resource}/{name}"
+    """Return the path of an object. An empty *namespace* stands for none."""
+    (group,) = (path for path, kinds in _KINDS.items() if resource in kinds)
+    return f"{group}{namespace and '/namespaces/'}{namespace}/{resource}/{name}"
 
 
 def deployment(replicas: int = 1, **labels: str) -> Json:
@@ -133,7 +160,23 @@ def pod(**metadata: Any) -> Json:
     return {"metadata": metadata, "spec": {"containers": [{"name": "main", "image": "a"}]}}
 
 
+def limit_range(**limit: Json) -> Json:
+    """The content of a LimitRange with one *limit* of containers."""
+    return {"spec": {"limits": [{"type": "Container", **limit}]}}
+
+
 def owned(kind: str, name: str, uid: str, template: str) -> Json:
     """Metadata of a Pod of a controller."""
     owner = {"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": uid, "controller": True}
     return {"ownerReferences": [owner], "labels": {"pod-template-hash": template}}
+
+
+PLUG_INS: Final[list[tuple[str, str, Json | None]]] = [
+    *(("limitranges", space, limit_range(default={"memory": "1Gi"})) for space in ("shop", "bank")),
+    ("limitranges", "shop", limit_range(default={"memory": "2Gi"})),
+    ("limitranges", "shop", None),
+    ("priorityclasses", "", {"value": 7, "globalDefault": True}),
+    ("priorityclasses", "", None),
+    ("serviceaccounts", "shop", {"imagePullSecrets": [{"name": "s"}]}),
+]
+"""Changes of what plug-ins read, for :meth:`World.set`. ``NEXT`` depends on most of them."""

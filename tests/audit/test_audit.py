@@ -195,12 +195,12 @@ def test_kinds_that_are_named_are_read_and_no_others(world: World) -> None:
 
 
 def test_a_kind_that_may_not_be_listed_makes_the_audit_incomplete(world: World) -> None:
-    world.policy()
-    world.add("shop", "pods", "good", **pod(labels={"team": "a"}))
-    world.server.faults["list params"].append(lambda handler: handler.refuse(403, "pods is forbidden"))
+    world.policy(resources=["configmaps"])
+    world.add("shop", "configmaps", "good", metadata={"labels": {"team": "a"}})
+    world.server.faults["list params"].append(lambda handler: handler.refuse(403, "maps are forbidden"))
     report = world.audit(status=3)
     assert not report["complete"]
-    assert "pods is forbidden" in report["problems"][0]
+    assert "maps are forbidden" in report["problems"][0]
 
 
 def test_a_page_that_is_too_large_is_read_again_in_smaller_ones(

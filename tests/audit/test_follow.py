@@ -23,7 +23,7 @@ from gateway.tools.audit.run import Audit, Options
 from gateway.tools.audit.store import Store
 from gateway.tools.cli.replay_sources import with_cluster
 from gateway.tools.offline.gateway import offline_gateway
-from tests.audit.kit import NAMED, World, deployment, owned, path_of, pod
+from tests.audit.kit import NAMED, NEXT, PLUG_INS, World, deployment, limit_range, owned, path_of, pod
 from tests.kit import PATIENCE_S
 from tests.kubernetes.server import ApiServer
 
@@ -176,6 +176,24 @@ async def test_after_a_lost_place_only_what_changed_is_evaluated(
             assert (world.server.asked("list params") == lists) == watch_lists
 
 
+async def test_what_plug_ins_read_is_followed_in_its_namespace(tmp_path: Path) -> None:
+    async with following(tmp_path) as followed:
+        world = followed.world
+        world.policy("next", NEXT, resources=["pods"])
+        for space in ("shop", "bank"):
+            world.add(space, "deployments", "web", **deployment(team="a"))
+        async with followed.round():
+            await followed.until(lambda: len(followed.findings()) == 2)
+            await followed.settled()
+            evaluated = followed.follower.this.evaluated
+            world.set("limitranges", "shop", limit_range(default={"memory": "1Gi"}))
+            await followed.until(lambda: len(followed.findings()) == 1)
+            await followed.settled()
+            assert followed.follower.this.evaluated == evaluated + 1
+            world.set("limitranges", "shop", None)
+            await followed.until(lambda: len(followed.findings()) == 2)
+
+
 async def test_more_changes_than_are_kept_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follow, "MAX_CHANGES", 5)
     async with following(tmp_path) as followed, followed.round():
@@ -207,6 +225,7 @@ STEPS = st.one_of(
     st.tuples(st.just("ending"), SPACES, NAMES),
     st.tuples(st.just("remove"), SPACES, st.sampled_from(["pods", "configmaps", "deployments"]), NAMES),
     st.tuples(st.just("labels"), SPACES, st.booleans()),
+    st.tuples(st.just("plug-ins"), st.sampled_from(PLUG_INS)),
     st.tuples(st.just("policy"), st.booleans(), st.booleans()),
     st.tuples(st.just("exception"), st.booleans()),
     st.tuples(st.just("again")),
@@ -227,6 +246,7 @@ def test_what_is_followed_equals_a_full_audit(
 
 async def _law(steps: list[tuple[Any, ...]], folder: Path) -> None:
     async with following(folder) as followed:
+        followed.world.policy("next", NEXT, resources=["pods"])
         rest = steps
         while True:
             async with followed.round():
@@ -267,6 +287,8 @@ def change(world: World, name: str, *values: Any) -> bool:  # noqa: C901 - one c
                 world.remove(space, resource, which)
         case "labels", space, is_selected:
             server.put(space, **({"audited": "no"} if is_selected else {}))
+        case "plug-ins", found:
+            world.set(*found)
         case "policy", is_narrow, is_named:
             constraints = {
                 "namespaceSelector": {"matchExpressions": [{"key": "audited", "operator": "DoesNotExist"}]}

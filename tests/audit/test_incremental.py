@@ -17,7 +17,7 @@ from gateway.tools.audit.run import Audit, Options
 from gateway.tools.audit.store import Store
 from gateway.tools.cli.replay_sources import with_cluster
 from gateway.tools.offline.gateway import offline_gateway
-from tests.audit.kit import NAMED, World, deployment, path_of, pod
+from tests.audit.kit import NAMED, NEXT, PLUG_INS, World, deployment, path_of, pod
 from tests.kit import pool_document, webhook_document
 from tests.kubernetes.server import ApiServer
 
@@ -168,8 +168,8 @@ def test_an_object_without_a_verdict_is_evaluated_again(
 
 
 def test_a_kind_that_was_not_read_keeps_its_verdicts_for_the_next_time(world: World, state: Path) -> None:
-    world.policy()
-    world.add("shop", "pods", "p", **pod())
+    world.policy(resources=["configmaps"])
+    world.add("shop", "configmaps", "m")
     scan(world, state)
     world.server.faults["list params"].append(lambda handler: handler.refuse(403, "no"))
     broken, found = scan(world, state)
@@ -192,6 +192,7 @@ STEPS = st.one_of(
     st.tuples(st.just("mode"), st.sampled_from(["Deny", "Audit"])),
     st.tuples(st.just("except"), st.sampled_from([0.0, 2 * HOUR, 4 * HOUR])),
     st.tuples(st.just("wait"), st.sampled_from([60.0, 3 * HOUR])),
+    st.tuples(st.just("plug-ins"), st.sampled_from(PLUG_INS)),
     st.tuples(st.just("scan")),
 )
 
@@ -206,6 +207,9 @@ def test_after_any_changes_the_result_is_that_of_a_full_scan(
     with ApiServer() as server:
         world = World(server, folder)
         world.policy()
+        world.policy("next", NEXT, resources=["pods"])
+        world.add("shop", "deployments", "web", **deployment())
+        scan(world, state, now)
         for step in steps:
             match step:
                 case ("add", namespace, kind, name, team):
@@ -226,6 +230,8 @@ def test_after_any_changes_the_result_is_that_of_a_full_scan(
                     world.policy("modes", "false", binding={"validationActions": [action]})
                 case ("except", seconds):
                     exception(world, f"2027-01-15T{8 + int(seconds / HOUR):02d}:30:00Z")
+                case ("plug-ins", found):
+                    world.set(*found)
                 case ("wait", seconds):
                     now += seconds
                 case _:

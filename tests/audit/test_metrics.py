@@ -69,8 +69,8 @@ def test_wrong_usage_ends_with_2(world: World, arguments: tuple[str, ...], text:
 def test_a_continuous_audit_goes_on_through_failures_and_changes_until_it_is_told_to_end(
     world: World, tmp_path: Path
 ) -> None:
-    world.policy()
-    world.add("shop", "pods", "first", **pod())
+    world.policy(resources=["configmaps"])
+    world.add("shop", "configmaps", "first")
     world.server.faults["list params"].append(lambda handler: handler.refuse(403, "not yet"))
     given = ("--config", world.config, "--kubeconfig", world.server.kubeconfig(world.folder))
     listen = ("--metrics-listen", "127.0.0.1:0", "--jsonl", tmp_path / "findings.jsonl")
@@ -91,7 +91,7 @@ def test_a_continuous_audit_goes_on_through_failures_and_changes_until_it_is_tol
         labels = dict(zip(NAMES, ("object", "denied", "named/named", "shop"), strict=True))
         name = "admission_gateway_audit_findings"
         eventually(lambda: f"{name}{{" in get("/metrics"))
-        world.add("shop", "pods", "second", **pod())
+        world.add("shop", "configmaps", "second")
         eventually(lambda: metric_of(get("/metrics"), name, labels) == 2)
         world.policy("named", "true")
         eventually(lambda: f"{name}{{" not in get("/metrics"))

@@ -67,11 +67,11 @@ def test_a_report_is_written_only_if_more_than_its_times_differs(world: World) -
 
 
 def test_a_report_without_findings_is_removed_if_all_objects_were_read(world: World) -> None:
-    world.policy()
+    world.policy(resources=["configmaps"])
     world.define_reports()
-    world.add("shop", "pods", "bad", **pod())
+    world.add("shop", "configmaps", "bad")
     world.audit("--reports", status=1)
-    world.remove("shop", "pods", "bad")
+    world.remove("shop", "configmaps", "bad")
     world.server.faults["list params"].append(lambda handler: handler.refuse(403, "no"))
     world.audit("--reports", status=3)
     assert world.report("shop") is not None

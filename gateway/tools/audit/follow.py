@@ -29,9 +29,11 @@ from gateway.server.kubernetes.namespaces import ClusterNamespaces
 from gateway.server.kubernetes.watch import Following, Kind, UnreadableError, stored_json
 from gateway.server.kubernetes.watch import Pace as WatchPace
 from gateway.tools.audit.keys import Keys
+from gateway.tools.audit.plug_ins import ClusterPlugIns
 from gateway.tools.audit.run import AuditResults, Pass, called_webhooks, server_version
 from gateway.tools.audit.scan import Scan, Target
 from gateway.tools.audit.subject import metadata_of, uid_of
+from gateway.tools.audit.wanted import WantedKinds
 from gateway.tools.replay.cases import Found
 from gateway.tools.replay.cluster import CHANGED, MAX_PAGE_BYTES
 from gateway.tools.replay.run import Replay, Side
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from gateway.tools.audit.run import Options
     from gateway.tools.audit.scan import AuditCase
     from gateway.tools.audit.store import Store
+    from gateway.tools.audit.subject import Part
     from gateway.tools.offline.gateway import OfflineGateway
     from gateway.tools.replay.cluster import ListedKind
 
@@ -62,7 +65,7 @@ MAX_NAMESPACES: Final = 20
 AGAIN_AFTER_S: Final = 60.0
 """From one list of all objects of a kind to the next one that a watch or its changes call for."""
 REFRESH_S: Final = 2.0
-"""Between two looks for what changes of namespaces concern."""
+"""Between two looks for what changes of namespaces, and of what plug-ins read, concern."""
 SYNCED_WITHIN_S: Final = 10.0
 NO_VERDICT: Final = "objects without a verdict: not complete, nested too deep, or a webhook gave none"
 _INITIAL_END: Final = "k8s.io/initial-events-end"
@@ -157,11 +160,12 @@ class Follower:
         self._options = options
         self._watch_pace = watch_pace or WatchPace()
         self._accesses: AccessPool[str] = AccessPool(settings)
-        self._namespaces = ClusterNamespaces(settings, watch_pace, self._namespaces_changed)
+        self._namespaces = ClusterNamespaces(settings, watch_pace, self._others_changed)
+        self._plug_ins = ClusterPlugIns(self._others_changed)
         self._watches: dict[str, tuple[_KindWatch, asyncio.Task[None]]] = {}
         self._kinds: dict[str, ListedKind] = {}
         """By resource, those that are followed."""
-        self._parts: dict[str, set[str]] = {}
+        self._parts: dict[str, set[Part]] = {}
         """By resource, what is evaluated of its objects."""
         self._stale: dict[tuple[str, str], None] = {}
         """Resources and namespaces to list, the latter empty for all."""
@@ -171,7 +175,8 @@ class Follower:
         """By uid, what is to be evaluated."""
         self._bytes = 0
         self._wakes = asyncio.Event()
-        self._are_namespaces_new = False
+        self._have_others_changed = False
+        """Whether namespaces, or what plug-ins read, may have changed since the last look."""
         self._refreshed_at = 0.0
         self._without_verdict: dict[str, str] = {}
         """By uid of objects that have none, their resources."""
@@ -193,6 +198,7 @@ class Follower:
         """End the watches."""
         for resource in tuple(self._watches):
             await self._end(resource)
+        await self._plug_ins.close(self._accesses)
         await self._namespaces.close()
         await self._accesses.close()
 
@@ -207,20 +213,24 @@ class Follower:
         if not await self._namespaces.wait_until_synced(SYNCED_WITHIN_S):
             raise ClusterError(self._namespaces.not_synced or "namespaces not synced")
         self._gateway = gateway
-        self._webhooks = called_webhooks(gateway)
+        self._wanted = WantedKinds(called_webhooks(gateway), self._options)
         self.this = Pass(now)
         async with self._access.api() as api:
             self._version = await server_version(api)
-            self._keys = Keys(gateway, now, self._version)
-            scan = self._scan(api, self.this)
-            wanted = {kind.named: kind for kind in await scan.wanted()}
+            wanted = {kind.named: kind for kind in await self._wanted.read(api, self.this)}
+        parts = {name: self._wanted.parts(kind) for name, kind in wanted.items()}
+        if any("restart" in of_kind for of_kind in parts.values()):
+            self._plug_ins.follow(self._accesses, self._watch_pace)
+            if not await self._plug_ins.wait_until_synced(SYNCED_WITHIN_S):
+                raise ClusterError(", ".join(self._plug_ins.notes))
+            self.this.notes += self._plug_ins.notes
         gone = self._watches.keys() - wanted.keys()
         for resource in gone:
             await self._end(resource)
         if gone or not self.store.number:
             self.store.begin()
             self.store.finish(now, (), wanted)
-        before, self._parts = self._parts, {name: scan.parts(kind) for name, kind in wanted.items()}
+        before, self._parts = self._parts, parts
         self._kinds = wanted
         self._not_before.clear()
         for resource, kind in wanted.items():
@@ -250,15 +260,19 @@ class Follower:
 
         With *is_whole* these are also failed ones, and those that are too old.
         """
-        self._are_namespaces_new, self._refreshed_at = False, time.monotonic()
-        self._keys, self._side = Keys(self._gateway, now, self._version), Side(self._gateway, now)
+        self._have_others_changed, self._refreshed_at = False, time.monotonic()
+        self._side = Side(self._gateway, now)
+        keys = self._keys = Keys(self._gateway, now, self._version, self._plug_ins.known())
         stale: dict[str, set[str]] = {}
         for resource, part, namespace, context in self.store.contexts():
             kind = self._kinds.get(resource)
             if kind is None or not (context or is_whole):
                 continue
-            about = ("", "pods") if part == "restart" else (kind.group, kind.resource)
-            found = self._keys.context(*about, self._namespaces.by_name.get(namespace))
+            about = self._namespaces.by_name.get(namespace)
+            if part == "restart":
+                found = keys.restart_context(about)
+            else:
+                found = keys.context(kind.group, kind.resource, about)
             if found.digest != context:
                 stale.setdefault(resource, set()).add("" if resource == "namespaces" else namespace)
         if is_whole:
@@ -274,8 +288,8 @@ class Follower:
                 self._stale |= {(resource, namespace): None for namespace in namespaces}
         self._wakes.set()
 
-    def _namespaces_changed(self) -> None:
-        self._are_namespaces_new = True
+    def _others_changed(self) -> None:
+        self._have_others_changed = True
         self._wakes.set()
 
     # -- what watches tell ------------------------------------------------------------------------
@@ -332,9 +346,9 @@ class Follower:
     @property
     def is_settled(self) -> bool:
         """Whether all that is known to have changed is evaluated, and each watch works or has failed."""
-        return not (self._due() or self._changes or self._are_namespaces_new) and all(
+        return not (self._due() or self._changes or self._have_others_changed) and all(
             watch.is_failing or (watch.synced.is_set() and watch.is_connected)
-            for watch, _ in self._watches.values()
+            for watch in (*(watch for watch, _ in self._watches.values()), *self._plug_ins.watches)
         )
 
     def _due(self) -> list[tuple[str, str]]:
@@ -355,7 +369,7 @@ class Follower:
             ClusterError: the cluster cannot be reached. What it was about is listed later.
         """
         now = time.monotonic()
-        if self._are_namespaces_new and now - self._refreshed_at >= REFRESH_S:
+        if self._have_others_changed and now - self._refreshed_at >= REFRESH_S:
             self._refresh(time.time(), is_whole=False)
         due = self._due()
         if due:
@@ -365,7 +379,7 @@ class Follower:
         else:
             self._wakes.clear()
             later = [at - now for resource, at in self._not_before.items() if (resource, "") in self._stale]
-            later += [self._refreshed_at + REFRESH_S - now] if self._are_namespaces_new else []
+            later += [self._refreshed_at + REFRESH_S - now] if self._have_others_changed else []
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, min([timeout_s, *later]))):
                     await self._wakes.wait()
@@ -469,7 +483,7 @@ class Follower:
 
     def _scan(self, api: ApiClient, this: Pass) -> Scan:
         return Scan(
-            *(api, self.store, self.pace, self._options, self._webhooks, this, self._keys),
+            *(api, self.store, self.pace, self._options, self._wanted, this, self._keys),
             self._namespaces.by_name,
         )
 

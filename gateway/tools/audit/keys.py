@@ -7,7 +7,8 @@ A verdict depends on
    pools that they name, and the versions that the workers tell of their policies;
 3. the exceptions for one of these that may cover it and have not expired;
 4. its namespace, with labels and annotations;
-5. settings of the whole configuration, and the versions of this program and of the API server.
+5. for the next Pod of a workload, what plug-ins of the API server read for Pods of its namespace;
+6. settings of the whole configuration, and the versions of this program and of the API server.
 
 The first is the *hash* of the object, the others are the *context* of a kind in a namespace. A worker, an
 HTTPS webhook, or a policy that reads other objects or asks the authorizer can depend on more. Verdicts with
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from gateway.pure.core.exemptions import PolicyException
     from gateway.pure.core.namespace import Namespace
     from gateway.pure.core.webhook import Webhook
+    from gateway.tools.audit.plug_ins import PlugInObjects
     from gateway.tools.offline.gateway import OfflineGateway
 
 SIZE: Final = 16
@@ -63,9 +65,14 @@ class Context:
 class Keys:
     """The contexts of one configuration at one time."""
 
-    def __init__(self, gateway: OfflineGateway, now: float, server_version: str) -> None:
-        """*now* is in seconds since 1970."""
+    def __init__(
+        self, gateway: OfflineGateway, now: float, server_version: str, plug_ins: PlugInObjects
+    ) -> None:
+        """*now* is in seconds since 1970. *plug_ins* are the objects that concern next Pods."""
         config = gateway.config
+        self.plug_ins = plug_ins
+        self.minor = config.gateway.kubernetes_minor
+        """The minor version of Kubernetes by which next Pods are made."""
         self._config = config
         self._now = now
         self._exceptions = [one for one in config.exceptions if not one.has_expired(now)]
@@ -76,6 +83,7 @@ class Keys:
         self._whole = b"\0".join((whole, __version__.encode(), server_version.encode()))
         self._of_kind: dict[tuple[str, str], list[tuple[Webhook, bytes]]] = {}
         self._contexts: dict[tuple[str, str, str], Context] = {}
+        self._of_restarts: dict[str, Context] = {}
 
     def context(self, group: str, resource: str, namespace: Namespace | None) -> Context:
         """Return the context of objects of *resource* of *group* in *namespace*. None: they are in none."""
@@ -83,6 +91,16 @@ class Keys:
         found = self._contexts.get((group, resource, name))
         if found is None:
             found = self._contexts[group, resource, name] = self._make(group, resource, namespace)
+        return found
+
+    def restart_context(self, namespace: Namespace | None) -> Context:
+        """Return the context of the next Pods of workloads in *namespace*."""
+        name = "" if namespace is None else namespace.name
+        found = self._of_restarts.get(name)
+        if found is None:
+            pods = self.context("", "pods", namespace)
+            digest = hashlib.blake2b(pods.digest + self.plug_ins.digest(name), digest_size=SIZE).digest()
+            found = self._of_restarts[name] = Context(digest, pods.is_timed)
         return found
 
     def _make(self, group: str, resource: str, namespace: Namespace | None) -> Context:

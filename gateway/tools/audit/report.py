@@ -82,7 +82,7 @@ def _groups(store: Store, max_examples: int) -> Iterator[Json]:
         yield {
             "part": part,
             "finding": finding,
-            "webhook": printable(f"{configuration}/{webhook}", 400),
+            "webhook": printable(f"{configuration}/{webhook}".lstrip("/"), 400),
             "namespace": namespace,
             "kind": kind,
             "objects": number,
@@ -102,7 +102,7 @@ def _workloads(store: Store) -> Iterator[Json]:
     """Yield the workloads whose next Pod is denied, by the label of their owners and their namespace."""
     rows = store.select(
         "SELECT ownerLabel, namespace, kind, name,"  # noqa: S608 - constants
-        " GROUP_CONCAT(configuration || '/' || webhook, ', '),"
+        " GROUP_CONCAT(LTRIM(configuration || '/' || webhook, '/'), ', '),"
         " MIN(message) FROM results WHERE pass = :pass AND part = 'restart' AND finding = 'denied'"
         f" GROUP BY uid ORDER BY ownerLabel, namespace, kind, name LIMIT {MAX_WORKLOADS}"
     )

@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from gateway.pure.core.workload import owners_of
+from gateway.pure.workloads.defaults import with_defaults
 from gateway.pure.workloads.expansion import created_by
-from gateway.pure.workloads.known import KnownObjects
-from gateway.pure.workloads.plug_ins import admitted
+from gateway.pure.workloads.plug_ins import admitted, refused
+from gateway.tools.audit.store import Finding
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from gateway.pure.workloads.expansion import Created
+    from gateway.pure.workloads.known import KnownObjects, Refusal
     from gateway.tools.replay.cluster import ListedKind
 
     Json = dict[str, Any]
@@ -48,10 +52,30 @@ def is_running(workload: Json) -> bool:
     )
 
 
-def next_pod(workload: Json, namespace: str) -> tuple[Json, Created] | None:
-    """Return the Pod that *workload* gets next as mutating webhooks see it, and how it is created."""
-    made = created_by(workload, namespace)
+def next_pod(
+    workload: Json, known: KnownObjects, kubernetes: int
+) -> tuple[Json, Created, list[Refusal]] | None:
+    """Return the Pod that *workload* gets next, how it is created, and why plug-ins refuse it.
+
+    It is as mutating webhooks see it: Kubernetes 1.*kubernetes* has filled it from what is *known* there.
+    """
+    made = created_by(workload, known.namespace, kubernetes)
     if not made or made[-1].object.get("kind") != "Pod":
         return None
-    pod, _ = admitted(made[-1].object, KnownObjects(namespace))
-    return pod, made[-1]
+    pod, refusals = admitted(made[-1].object, known)
+    return pod, made[-1], refusals
+
+
+def refusals_after(pod: Json, known: KnownObjects, kubernetes: int, *, has_changed: bool) -> list[Refusal]:
+    """Return why plug-ins refuse *pod* after mutating webhooks, which *has_changed* says they changed."""
+    if has_changed:
+        # The API server sets defaults again in what webhooks changed, and calls its plug-ins again.
+        pod, refusals = admitted(with_defaults(pod, kubernetes), known)
+        if refusals:
+            return refusals
+    return refused(pod, known, kubernetes)
+
+
+def findings_of_plug_ins(refusals: Iterable[Refusal]) -> list[Finding]:
+    """Return *refusals* as findings."""
+    return [Finding("denied", "", "", one.plug_in, "", "Enforce", one.message) for one in refusals]

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gateway.pure.core.webhook import WorkerRef
 from gateway.server.kubernetes.namespaces import PATH as NAMESPACES
 from gateway.server.kubernetes.namespaces import namespace_of
 from gateway.tools.audit.findings import findings_of
 from gateway.tools.audit.keys import Keys
+from gateway.tools.audit.plug_ins import ClusterPlugIns
+from gateway.tools.audit.restarts import findings_of_plug_ins, refusals_after
 from gateway.tools.audit.scan import AuditCase, Scan, Target
+from gateway.tools.audit.wanted import WantedKinds
 from gateway.tools.audit.writers import Writers
 from gateway.tools.replay.cases import Found
 from gateway.tools.replay.cluster import listed_items
@@ -106,7 +109,6 @@ class Audit:
         self._store = store
         self._pace = pace
         self._options = options
-        self._webhooks = called_webhooks(gateway)
 
     async def run(self, now: float, done: Callable[[float], None] = lambda part: None) -> Pass:
         """Make a pass at *now*, in seconds since 1970. *done* is called with the part that was read.
@@ -116,19 +118,22 @@ class Audit:
         """
         this = Pass(now)
         self._store.begin()
-        keys = Keys(self._gateway, now, await server_version(self._api))
-        namespaces = await self._namespaces(this)
+        version, namespaces = await server_version(self._api), await self._namespaces(this)
 
         async def find(name: str) -> Namespace | None:
             return namespaces.get(name)
 
+        wanted = WantedKinds(called_webhooks(self._gateway), self._options)
+        kinds = await wanted.read(self._api, this)
+        plug_ins = ClusterPlugIns()
+        if any("restart" in wanted.parts(kind) for kind in kinds):
+            await plug_ins.read(self._api, self._pace, this.found.problems.append)
+            this.notes += plug_ins.notes
+        keys = Keys(self._gateway, now, version, plug_ins.known())
         results = AuditResults(self._gateway, self._store, this)
-        scan = Scan(
-            *(self._api, self._store, self._pace, self._options, self._webhooks),
-            *(this, keys, namespaces),
-        )
+        scan = Scan(self._api, self._store, self._pace, self._options, wanted, this, keys, namespaces)
         replay = Replay(results, this.found, Side(self._gateway, now), None, find)
-        targets = [Target(kind) for kind in await scan.wanted()]
+        targets = [Target(kind) for kind in kinds]
         await replay.run(scan.cases(targets), lambda: done(this.found.read))
         this.stopped = results.stopped
         self._store.set_alike((number, uid) for uid, number in this.alike.values() if number > 1)
@@ -154,6 +159,7 @@ class AuditResults:
         """By uid and part, the resources of what has no result yet."""
         self._store = store
         self._this = this
+        self._minor = gateway.config.gateway.kubernetes_minor
         self._policies: dict[WebhookKey, str] = {
             (one.phase, one.configuration, one.name): f"{one.client.pool}/{one.client.policy}"
             for one in gateway.config.webhooks
@@ -169,4 +175,8 @@ class AuditResults:
         self._this.evaluated += 1
         self.waiting.pop((case.subject.uid, case.subject.part), None)
         findings = findings_of(case.request, after, self._policies)
+        if case.known is not None and after.allowed:
+            pod: Any = after.final_object() if after.has_changed else case.request["object"]
+            refusals = refusals_after(pod, case.known, self._minor, has_changed=bool(after.has_changed))
+            findings += findings_of_plug_ins(refusals)
         self._store.write(case.subject, case.digest, case.context, self._this.began, findings)

@@ -11,10 +11,9 @@ from gateway.base.errors import ClusterError, ReviewError
 from gateway.engine.object_review import RequestOptions, request_for
 from gateway.server.kubernetes.api_client import TooLargeError
 from gateway.tools.audit.keys import short_digest
-from gateway.tools.audit.restarts import is_part, is_running, is_workload, next_pod
+from gateway.tools.audit.restarts import findings_of_plug_ins, is_part, is_running, next_pod
 from gateway.tools.audit.subject import (
     COLLAPSED,
-    SECRETS,
     left_out,
     metadata_of,
     same_pods,
@@ -22,7 +21,7 @@ from gateway.tools.audit.subject import (
     uid_of,
 )
 from gateway.tools.replay.cases import Case
-from gateway.tools.replay.cluster import has_creation_rule, listed_items, listed_kinds
+from gateway.tools.replay.cluster import listed_items
 from gateway.tools.replay.objects import as_sent, creation_options
 from gateway.tools.replay.results import known
 
@@ -30,13 +29,14 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
     from gateway.pure.core.namespace import Namespace
-    from gateway.pure.core.webhook import Webhook
+    from gateway.pure.workloads.known import KnownObjects, Refusal
     from gateway.server.kubernetes.api_client import ApiClient
     from gateway.tools.audit.keys import Context, Keys
     from gateway.tools.audit.pace import Pace
     from gateway.tools.audit.run import Options, Pass
     from gateway.tools.audit.store import Store
     from gateway.tools.audit.subject import Subject
+    from gateway.tools.audit.wanted import WantedKinds
     from gateway.tools.replay.cluster import ListedKind
 
     Json = dict[str, Any]
@@ -68,6 +68,17 @@ class AuditCase(Case):
     subject: Subject | None = None
     digest: bytes = b""
     context: Context | None = None
+    known: KnownObjects | None = None
+    """Of a next Pod, what plug-ins of the API server read."""
+
+
+class _Made(NamedTuple):
+    """The review of one subject."""
+
+    request: Json
+    known: KnownObjects | None = None
+    refusals: Sequence[Refusal] = ()
+    """Why plug-ins of the API server refuse it before webhooks."""
 
 
 class Scan:
@@ -79,23 +90,20 @@ class Scan:
         store: Store,
         pace: Pace,
         options: Options,
-        webhooks: Sequence[Webhook],
+        wanted: WantedKinds,
         this: Pass,
         keys: Keys,
         namespaces: Mapping[str, Namespace],
     ) -> None:
-        """*webhooks* are those that are called. What is read is noted in *this*."""
+        """*wanted* says what is evaluated. What is read is noted in *this*."""
         self._api = api
         self._store = store
         self._pace = pace
         self._options = options
-        self._webhooks = webhooks
+        self._wanted = wanted
         self._this = this
         self._keys = keys
         self._namespaces = namespaces
-        self._reviewed: dict[str, bool] = {}
-        """By resource, whether webhooks have rules for it."""
-        self._reviews_pods = has_creation_rule(webhooks, "", "pods")
         self._follows = False
         """Whether objects come one by one, so that verdicts on Pods that are alike are those of the state."""
         self._parts: set[str] = set()
@@ -104,23 +112,6 @@ class Scan:
         """What Pods share whose number has changed."""
         self.others: list[tuple[Target, str]] = []
         """Objects, by place and name, that need a verdict because another one is deleted."""
-
-    async def wanted(self) -> list[ListedKind]:
-        """Return the kinds that are read.
-
-        Raises:
-            ClusterError: the cluster cannot be reached.
-        """
-        found = [one async for one in listed_kinds(self._api)]
-        missing = self._options.kinds - {one.named for one in found}
-        problems = self._this.found.problems
-        problems += [f"--kinds {one}: the cluster has no such resource" for one in sorted(missing)]
-        return [one for one in found if self._is_wanted(one)]
-
-    def parts(self, kind: ListedKind) -> set[str]:
-        """Return what is evaluated of an object of *kind*, one of those of :meth:`wanted`."""
-        named = {"object"} if self._is_reviewed(kind) else set()
-        return named | ({"restart"} if self._restarts(kind) else set())
 
     async def cases(self, targets: Sequence[Target]) -> AsyncIterator[AuditCase]:
         """Yield the reviews of the objects of *targets* whose result is not known.
@@ -167,25 +158,6 @@ class Scan:
         if other is not None:
             self.others.append((Target(kind, other[0]), other[1]))
 
-    def _is_wanted(self, kind: ListedKind) -> bool:
-        options = self._options
-        if (options.kinds and kind.named not in options.kinds) or not self.parts(kind):
-            return False
-        if kind.named == "secrets" and not options.includes_secrets:
-            self._this.notes.append(SECRETS)
-            return False
-        return True
-
-    def _is_reviewed(self, kind: ListedKind) -> bool:
-        found = self._reviewed.get(kind.named)
-        if found is None:
-            found = self._reviewed[kind.named] = has_creation_rule(self._webhooks, kind.group, kind.resource)
-        return found
-
-    def _restarts(self, kind: ListedKind) -> bool:
-        """Whether *kind* is read for the Pods that its objects get."""
-        return self._reviews_pods and is_workload(kind)
-
     def _cases_of(self, kind: ListedKind, item: Json) -> Sequence[AuditCase]:
         """Return the reviews that *item* needs."""
         this = self._this
@@ -213,18 +185,16 @@ class Scan:
                 this.skipped[COLLAPSED] += 1
                 return ()
         cases = []
-        made: Callable[[], Json | None]
-        if self._is_reviewed(kind):
+        parts = self._wanted.parts(kind)
+        if "object" in parts:
             context = self._keys.context(kind.group, kind.resource, namespace)
-            made = partial(_as_created, kind, whole)
-            cases.append(self._case(subject, whole, namespace, context, made))
-        if self._restarts(kind) and not is_part(whole):
+            cases.append(self._case(subject, whole, namespace, context, partial(_as_created, kind, whole)))
+        if "restart" in parts and not is_part(whole):
             if is_running(whole):
                 restarted = replace(subject, part="restart")
-                context = self._keys.context("", "pods", namespace)
-                cases.append(
-                    self._case(restarted, whole, namespace, context, lambda: _restarted(whole, name))
-                )
+                context = self._keys.restart_context(namespace)
+                made = partial(self._restarted, whole, name)
+                cases.append(self._case(restarted, whole, namespace, context, made))
             else:
                 this.skipped[NOT_RUNNING] += 1
         return [one for one in cases if one is not None]
@@ -235,9 +205,9 @@ class Scan:
         whole: Json,
         namespace: Namespace | None,
         context: Context,
-        request: Callable[[], Json | None],
+        made: Callable[[], _Made | None],
     ) -> AuditCase | None:
-        """Return the review by *request* of the object *whole*; None if the verdict on *subject* holds."""
+        """Return the review that *made* makes of the object *whole*; None if *subject* has its verdict."""
         this = self._this
         before = self._store.known(subject)
         if before is not None and (
@@ -253,17 +223,32 @@ class Scan:
             if before is not None and before.hash == digest:
                 self._keep(subject)
                 return None
-            made = request()
+            found = made()
         except (ReviewError, TypeError, RecursionError):
             this.found.leave_out(UNUSABLE)
             this.unusable[subject.uid] = subject.resource
             return None
-        if made is None:
+        if found is None:
             return None
         this.subjects += 1
         self._parts.add(subject.part)
-        expected = known(allowed=True)
-        return AuditCase(made, "", None, namespace, expected, subject=subject, digest=digest, context=context)
+        if found.refusals:
+            # No webhook is called.
+            this.evaluated += 1
+            findings = findings_of_plug_ins(found.refusals)
+            self._store.write(subject, digest, context, this.began, findings)
+            return None
+        case = AuditCase(found.request, "", None, namespace, known(allowed=True))
+        return replace(case, subject=subject, digest=digest, context=context, known=found.known)
+
+    def _restarted(self, whole: Json, namespace: str) -> _Made | None:
+        objects = self._keys.plug_ins.of(namespace)
+        found = next_pod(whole, objects, self._keys.minor)
+        if found is None:
+            return None
+        pod, created, refusals = found
+        options = RequestOptions(user=created.user, groups=created.groups, namespace=namespace)
+        return _Made(request_for(pod, options), objects, refusals)
 
     def _keep(self, subject: Subject) -> None:
         self._this.subjects += 1
@@ -271,15 +256,7 @@ class Scan:
         self._store.keep(subject)
 
 
-def _as_created(kind: ListedKind, whole: Json) -> Json:
+def _as_created(kind: ListedKind, whole: Json) -> _Made:
     options = creation_options(whole, CREATION)
     options = replace(options, resource=kind.resource, is_namespaced=kind.is_namespaced)
-    return request_for(as_sent(whole), options)
-
-
-def _restarted(whole: Json, namespace: str) -> Json | None:
-    found = next_pod(whole, namespace)
-    if found is None:
-        return None
-    pod, created = found
-    return request_for(pod, RequestOptions(user=created.user, groups=created.groups, namespace=namespace))
+    return _Made(request_for(as_sent(whole), options))

@@ -39,7 +39,16 @@ RESOURCES: Final = {
 _MAX_WRITTEN: Final = 20_000
 _MAX_NAMESPACES: Final = 1000
 """Of a cluster, that are kept."""
-_NOT_READ: Final = (401, 403, 404)
+NOT_READ: Final = (401, 403, 404)
+"""Statuses of lists that the account may not read, or that the cluster does not have."""
+
+
+def list_path(kind: GroupKind, namespace: str = "") -> str:
+    """Return the path of the list of *kind*, one of ``RESOURCES``, in *namespace* or in all."""
+    version, resource = RESOURCES[kind]
+    prefix = "/apis" if "/" in version else "/api"
+    middle = f"/namespaces/{namespace}" if namespace else ""
+    return f"{prefix}/{version}{middle}/{resource}"
 
 
 class PlugInObjects:
@@ -104,16 +113,12 @@ class PlugInObjects:
             for kind, (version, resource) in RESOURCES.items():
                 if (kind in NAMESPACED) != bool(namespace):
                     continue
-                prefix = "/apis" if "/" in version else "/api"
-                middle = f"/namespaces/{namespace}" if namespace else ""
                 known = KnownObjects(namespace, found)
                 try:
-                    async for item, _ in listed_items(
-                        api, f"{prefix}/{version}{middle}/{resource}", self._note_once
-                    ):
+                    async for item, _ in listed_items(api, list_path(kind, namespace), self._note_once):
                         known.add({**item, "apiVersion": version, "kind": kind[1]})
                 except ClusterError as error:
-                    if error.status not in _NOT_READ:
+                    if error.status not in NOT_READ:
                         raise
                     self._note_once(f"{resource} of the cluster are not considered: {error}")
                     continue
