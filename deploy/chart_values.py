@@ -102,7 +102,7 @@ _TYPES: Final[dict[str, dict[str, Any]]] = {
     r"tls\.certManager\..*(duration|Duration|Before)": _DURATION,
     r"service\.type": {"enum": ["ClusterIP", "NodePort", "LoadBalancer"]},
     r"autoscaling\.(min|max)Replicas|autoscaling\.cpu\.averageUtilization": {"minimum": 1},
-    r"flowSchema\.matchingPrecedence": {"minimum": 1, "maximum": 10000},
+    r"(audit\.)?flowSchema\.matchingPrecedence": {"minimum": 1, "maximum": 10000},
     r"allowEmpty": {"type": ["boolean", "null"]},
     r"engines\..*\.documents": {"enum": ["Cluster", "Values"]},
     r"engines\.kubewarden\.modules": {"type": "object"},

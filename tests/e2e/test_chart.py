@@ -397,6 +397,21 @@ def test_an_audit_has_an_account_of_its_own_that_may_list_its_kinds_and_write_re
     assert not any("update" in rule["verbs"] or "delete" in rule["verbs"] for rule in without)
 
 
+def test_the_requests_of_an_audit_have_a_level_below_that_of_the_gateway() -> None:
+    given = ("--set=audit.enabled=true",)
+    own, of_gateway = (only("FlowSchema", name, *given)["spec"] for name in (f"{NAME}-audit", NAME))
+    accounts = [
+        one["serviceAccount"]["name"] for spec in (own, of_gateway) for one in spec["rules"][0]["subjects"]
+    ]
+    assert accounts == [f"{NAME}-audit", NAME]
+    assert own["priorityLevelConfiguration"] == {"name": "workload-low"}
+    # Also in kube-system, whose service accounts have the level workload-high from 900 on.
+    assert own["matchingPrecedence"] < 900
+    kinds = {one["metadata"]["name"] for one in objects() if one["kind"] == "FlowSchema"}
+    without = objects(*given, "--set=audit.flowSchema.enabled=false")
+    assert kinds == {one["metadata"]["name"] for one in without if one["kind"] == "FlowSchema"} == {NAME}
+
+
 def test_cert_manager_keeps_the_ca_of_the_registration_up_to_date() -> None:
     scenario = f"--values={CHART / 'ci' / 'cert-manager-values.yaml'}"
     issued = only("Certificate", f"{NAME}-tls", scenario)
