@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import sqlite3
 from typing import TYPE_CHECKING
 
 import pytest
+import trustme
 
 from tests.audit.kit import deployment, owned, pod
-from tests.kit import call_command, pool_document, webhook_document
+from tests.kit import call_command, free_port, pool_document, webhook_document
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -124,6 +126,44 @@ def test_a_webhook_that_would_change_an_object_or_fails_has_a_class_of_its_own(
     )
     report = world.audit(status=3)
     assert (report["wouldChange"], report["denied"], report["failed"]) == (0, 0, 1)
+
+
+def test_a_ca_that_cannot_be_read_from_the_cluster_is_a_problem(world: World) -> None:
+    rules = [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}]
+    source = {"secret": {"namespace": "shop", "name": "ca"}}
+    # Nobody listens there.
+    client = {"url": f"https://127.0.0.1:{free_port()}/", "caBundleFrom": source}
+    webhook = {"name": "a.b.c", "rules": rules, "sideEffects": "None", "admissionReviewVersions": ["v1"]}
+    world.write(
+        "hook",
+        {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "ValidatingWebhookConfiguration",
+            "metadata": {"name": "v"},
+            "webhooks": [{**webhook, "clientConfig": client}],
+        },
+    )
+    world.add("shop", "pods", "a", **pod())
+    done = call_command("audit", "--config", world.config)
+    assert done.returncode == 2
+    assert "expected GatewayConfiguration.kubernetes to name one" in done.stderr
+    world.write(
+        "gateway",
+        {
+            "apiVersion": "admission-gateway.io/v1alpha1",
+            "kind": "GatewayConfiguration",
+            "metadata": {"name": "g"},
+            "kubernetes": {},
+        },
+    )
+    report = world.audit(status=3)
+    assert (report["complete"], report["failed"]) == (False, 1)
+    (problem,) = report["problems"]
+    assert problem.startswith("CA bundle of Secret shop/ca, key ca.crt cannot be used")
+    ca = base64.b64encode(trustme.CA().cert_pem.bytes()).decode()
+    world.server.hold("/api/v1/namespaces/shop/secrets/ca", data={"ca.crt": ca})
+    report = world.audit(status=3)
+    assert (report["complete"], report["failed"], report["problems"]) == (True, 1, [])
 
 
 def test_a_policy_that_is_not_enforced_does_not_deny(world: World) -> None:

@@ -311,6 +311,13 @@ def test_the_gateway_may_read_the_bundles_that_its_webhooks_name_and_no_others(t
         }
 
     assert allowed(objects(scenario)) == allowed(yaml.safe_load_all(done.stdout))
+    for audited, names in (("false", {NAME}), ("true", {NAME, f"{NAME}-audit"})):
+        bindings = [
+            o
+            for o in objects(scenario, f"--set=audit.enabled={audited}")
+            if o["kind"].endswith("Binding") and o["metadata"]["name"].endswith("-ca-bundles")
+        ]
+        assert {subject["name"] for one in bindings for subject in one["subjects"]} == names
 
 
 def test_gateway_and_registration_may_read_every_custom_resource() -> None:

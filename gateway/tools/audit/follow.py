@@ -215,6 +215,7 @@ class Follower:
         self._gateway = gateway
         self._wanted = WantedKinds(called_webhooks(gateway), self._options)
         self.this = Pass(now)
+        self.this.found.problems += gateway.ca_problems
         async with self._access.api() as api:
             self._version = await server_version(api)
             wanted = {kind.named: kind for kind in await self._wanted.read(api, self.this)}

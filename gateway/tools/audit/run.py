@@ -117,6 +117,7 @@ class Audit:
             ClusterError: the cluster cannot be reached.
         """
         this = Pass(now)
+        this.found.problems += self._gateway.ca_problems
         self._store.begin()
         version, namespaces = await server_version(self._api), await self._namespaces(this)
 

@@ -56,6 +56,12 @@ class OfflineGateway:
         """The digest of the configuration."""
         self._cluster = cluster
 
+    @property
+    def ca_problems(self) -> list[str]:
+        """Lines about ``caBundleFrom`` without certificates, whose webhooks are not called."""
+        bundles = () if self._cluster is None else self._cluster.ca_bundles.bundles
+        return [bundle.warning for bundle in bundles if bundle.state == "missing"]
+
     async def review(
         self,
         body: bytes,
