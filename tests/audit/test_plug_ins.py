@@ -6,16 +6,22 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gateway.pure.workloads.known import LIMIT_RANGE, KnownObjects
+from gateway.config.kinds.kubernetes_settings import KubernetesSettings
+from gateway.pure.workloads.known import LIMIT_RANGE, SERVICE_ACCOUNT, KnownObjects
+from gateway.server.kubernetes.access import AccessPool
 from gateway.tools.audit import plug_ins
 from gateway.tools.audit.restarts import refusals_after
-from tests.audit.kit import deployment, limit_range, pod
+from tests.audit.kit import World, deployment, limit_range, pod
+from tests.audit.test_follow import FAST
 from tests.audit.test_incremental import scan
+from tests.kit import PATIENCE_S
+from tests.kubernetes.server import ApiServer
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.audit.kit import Json, World
+    from tests.audit.kit import Json
 
 LIMITED = "object.spec.containers.all(c, has(c.resources.limits) && 'memory' in c.resources.limits)"
 RUNTIME = {"handler": "h", "scheduling": {"nodeSelector": {"sandbox": "yes"}}}
@@ -105,9 +111,12 @@ def test_without_the_rights_it_is_noted_and_the_audit_goes_on(world: World) -> N
     assert all("not yours" in line for line in report["notes"])
 
 
-def test_objects_above_the_bounds_are_not_considered(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("bound", ["MAX_BYTES", "MAX_OBJECT_BYTES"])
+def test_objects_above_the_bounds_are_not_considered(
+    world: World, monkeypatch: pytest.MonkeyPatch, bound: str
+) -> None:
     monkeypatch.setattr(plug_ins, "MAX_OBJECTS", 1)
-    monkeypatch.setattr(plug_ins, "MAX_BYTES", 1000)
+    monkeypatch.setattr(plug_ins, bound, 1000)
     world.policy("next", LIMITED, resources=["pods"])
     world.add("shop", "deployments", "web", **workload(serviceAccountName="z"))
     for name in ("a", "b"):
@@ -117,6 +126,39 @@ def test_objects_above_the_bounds_are_not_considered(world: World, monkeypatch: 
     # The account may be one of those that are not known.
     assert [one["webhooks"] for one in report["workloads"]] == ["next/next"]
     assert [line.partition(" ")[0] for line in report["notes"]] == ["limitranges", "serviceaccounts"]
+
+
+async def test_the_bounds_hold_for_what_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plug_ins, "MAX_OBJECTS", 2)
+    monkeypatch.setattr(plug_ins, "MAX_BYTES", 1500)
+    accounts = {"namespace": "shop", "resource": "serviceaccounts"}
+    async with ApiServer() as server:
+        world = World(server, tmp_path)
+        found = plug_ins.ClusterPlugIns()
+        accesses: AccessPool[str] = AccessPool(KubernetesSettings(server.kubeconfig(tmp_path), None))
+        found.follow(accesses, FAST)
+        assert await found.wait_until_synced(PATIENCE_S)
+
+        def known() -> list[str]:
+            return [one["metadata"]["name"] for one in found.known().of("shop").all(SERVICE_ACCOUNT)]
+
+        try:
+            for name in ("a", "b"):
+                world.add(**accounts, name=name, note="x" * 500)
+            await until(lambda: known() == ["a", "b"])
+            assert not found.notes
+            # The second is above the bytes now, and the third above the number.
+            world.add(**accounts, name="b", note="x" * 900)
+            world.add(**accounts, name="c")
+            await until(lambda: known() == ["a"] and bool(found.notes))
+            world.add(**accounts, name="b", note="x" * 500)
+            await until(lambda: known() == ["a", "b"])
+            world.remove("shop", "serviceaccounts", "a")
+            world.add(**accounts, name="d", note="x" * 600)
+            await until(lambda: known() == ["b", "d"])
+        finally:
+            await found.close(accesses)
+            await accesses.close()
 
 
 def test_only_workloads_that_a_changed_object_concerns_are_evaluated_again(

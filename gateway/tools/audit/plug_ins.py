@@ -40,9 +40,10 @@ if TYPE_CHECKING:
 
 KINDS: Final = (LIMIT_RANGE, SERVICE_ACCOUNT, PRIORITY_CLASS, RUNTIME_CLASS)
 MAX_OBJECTS: Final = 20_000
-"""Of one kind, that are kept: some 8 MiB."""
-MAX_BYTES: Final = 16 * 1024
-"""Of one object, which can have 1.5 MiB."""
+MAX_BYTES: Final = 16 * 1024 * 1024
+"""What is kept of one kind."""
+MAX_OBJECT_BYTES: Final = 16 * 1024
+"""What is kept of one object, which can have 1.5 MiB."""
 _NAMESPACES: Final = 64
 """Whose objects are kept parsed. Lists of workloads are in the order of their namespaces."""
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
@@ -53,7 +54,7 @@ class _Object(NamedTuple):
     """Empty if it is in none."""
     name: str
     content: bytes
-    """Its JSON, without what plug-ins do not read. Empty if it has more than ``MAX_BYTES``."""
+    """Its JSON, without what plug-ins do not read. Empty if that is above the bounds."""
 
     @property
     def key(self) -> str:
@@ -98,12 +99,12 @@ NOTHING: Final = PlugInObjects((), ())
 
 
 class _Store(Store[_Object]):
-    """The objects of one kind, at most ``MAX_OBJECTS``."""
+    """The objects of one kind, within the bounds."""
 
     def __init__(self, kind: GroupKind, changed: Callable[[], None]) -> None:
         super().__init__(partial(_read, kind), changed, lambda one: one.key)
         self.is_read = False
-        self._listed = 0
+        self._listed = self._bytes = 0
         self._lacks_some = False
 
     @property
@@ -113,7 +114,7 @@ class _Store(Store[_Object]):
 
     def begin(self) -> None:
         """See ``Store``."""
-        self._listed, self._lacks_some = 0, False
+        self._listed, self._bytes, self._lacks_some = 0, 0, False
         super().begin()
 
     def read_page(self, page: Iterable[object]) -> list[_Object]:
@@ -122,7 +123,7 @@ class _Store(Store[_Object]):
         kept = found[: max(0, MAX_OBJECTS - self._listed)]
         self._listed += len(kept)
         self._lacks_some |= len(kept) < len(found)
-        return kept
+        return [self._within_bytes(one) for one in kept]
 
     def replace(self, objects: Iterable[_Object]) -> None:
         """See ``Store``."""
@@ -130,10 +131,18 @@ class _Store(Store[_Object]):
         super().replace(objects)
 
     def _apply(self, read: _Object, *, is_deleted: bool) -> bool:
-        if not is_deleted and len(self.by_name) >= MAX_OBJECTS and read.key not in self.by_name:
+        before = self.by_name.get(read.key)
+        if not is_deleted and before is None and len(self.by_name) >= MAX_OBJECTS:
             self._lacks_some = True
             return False
-        return super()._apply(read, is_deleted=is_deleted)
+        self._bytes -= 0 if before is None else len(before.content)
+        return super()._apply(read if is_deleted else self._within_bytes(read), is_deleted=is_deleted)
+
+    def _within_bytes(self, read: _Object) -> _Object:
+        if self._bytes + len(read.content) > MAX_BYTES:
+            return read._replace(content=b"")
+        self._bytes += len(read.content)
+        return read
 
 
 class ClusterPlugIns:
@@ -164,8 +173,8 @@ class ClusterPlugIns:
             if reason:
                 found.append(f"{resource} of the cluster are not considered: {reason}")
             elif not store.is_whole:
-                bounds = f"above {MAX_OBJECTS:,}, and those above {MAX_BYTES // 1024} KiB"
-                found.append(f"{resource} of the cluster are not all considered: not those {bounds}")
+                bounds = f"{MAX_OBJECTS:,} of them, {MAX_BYTES:,} bytes, and {MAX_OBJECT_BYTES:,} of each"
+                found.append(f"{resource} of the cluster are not all considered: at most {bounds}")
         return found
 
     async def read(self, api: ApiClient, pace: Pace, failed: Callable[[str], None]) -> None:
@@ -241,4 +250,4 @@ def _read(kind: GroupKind, item: object) -> _Object:
         content = stored_json(whole)
     except TypeError:  # it nests too deep
         content = b""
-    return _Object(namespace, name, content if len(content) <= MAX_BYTES else b"")
+    return _Object(namespace, name, content if len(content) <= MAX_OBJECT_BYTES else b"")
