@@ -121,11 +121,12 @@ def main() -> None:
         else:
             binaries = obtain(VERSIONS[0])
             cluster = stack.enter_context(Cluster(binaries, Path(folder) / "cluster", audit=False))
-            stack.enter_context(Controllers(cluster, NODES, only_nodes=True))
             define_reports(cluster)
-            began = time.monotonic()
-            fill(cluster, parsed.pods)
-            print_output(f"created, and run by kwok, in {time.monotonic() - began:.0f} s")
+            # Without kwok from then on: it repeats updates of many Pods that it has made already.
+            with Controllers(cluster, NODES, only_nodes=True):
+                began = time.monotonic()
+                fill(cluster, parsed.pods)
+                print_output(f"created, and run by kwok, in {time.monotonic() - began:.0f} s")
             kubeconfig = cluster.kubeconfig()
         run(Path(folder), kubeconfig, parsed.pods, cluster)
 
