@@ -194,6 +194,12 @@ MAIN: Final[dict[str, tuple[str, ...]]] = {
         "creations_of_an_audit_log_and_the_objects_that_they_made_are_denied_alike",
         "gateway/tools/replay/",
     ),
+    "rollout_gateways": (
+        "creates_decide_commands_change_answers_and_a_killed_replica_returns",
+        "gateway/server/rollout/",
+        "gateway/pure/rollout_plan/",
+        "gateway/server/pages/acting.py",
+    ),
     "rollout_plans": ("two_deciders_promote_once_and_commands_change_both", "gateway/server/rollout"),
     "reports": (
         "failures_are_reported_and_denials_of_existing_objects_have_an_event",

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from deploy.monitoring import CHART_FILES
 from gateway.config.kinds.kubernetes_settings import KubernetesSettings
 from gateway.server.rollout.cluster_store import ClusterStore
-from gateway.server.rollout.documents import read_state
+from gateway.server.rollout.documents import plans_in, read_state
 from gateway.server.rollout.follower import event_of
 from gateway.server.rollout.live_plan import LivePlan
-from gateway.server.rollout.store import EVIDENCE, PLURALS
+from gateway.server.rollout.store import EVIDENCE, STATE
 from tests.e2e.cluster import NAMESPACE
-from tests.e2e.setups import deployed_account
-from tests.kit import run_command
+from tests.e2e.plan_states import SeenPlan, plan_account, remove_states
 from tests.rollout.test_plans import NAME, PLAN, Process, Time, hook
-from tests.waiting import eventually, until
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -33,20 +30,15 @@ INSTALLATION = f"{NAMESPACE}/e2e"
 
 @pytest.fixture(scope="module")
 def account(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A kubeconfig of the deployed service account with the rights of rollout-plans.yaml."""
-    applied = cluster.kubectl("apply", "--server-side", f"--filename={CHART_FILES / 'crds.yaml'}")
-    assert applied.returncode == 0, applied.stderr
-    cluster.wait_until_served(*(f"{plural}.admission-gateway.io" for plural in PLURALS.values()))
-    folder = tmp_path_factory.mktemp("account")
-    with deployed_account(cluster, folder, "rollout-plans.yaml") as kubeconfig:
+    """See ``plan_account``."""
+    with plan_account(cluster, tmp_path_factory.mktemp("account")) as kubeconfig:
         yield kubeconfig
 
 
 @pytest.fixture(autouse=True)
 def nothing_stays(cluster: Cluster) -> Iterator[None]:
     yield
-    for plural in PLURALS.values():
-        cluster.kubectl("delete", f"{plural}.admission-gateway.io", "--all", f"--namespace={NAMESPACE}")
+    remove_states(cluster)
 
 
 @asynccontextmanager
@@ -70,16 +62,10 @@ def store_of(process: Process) -> ClusterStore:
     return store
 
 
-def command(*arguments: object) -> str:
-    done = run_command("rollout", *arguments)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 def test_two_deciders_promote_once_and_commands_change_both(
     cluster: Cluster, account: Path, tmp_path: Path
 ) -> None:
-    options = ("--installation", INSTALLATION, "--kubeconfig", account)
+    seen = SeenPlan(cluster, account, INSTALLATION, hook().name)
 
     async def run() -> None:
         time = Time()
@@ -101,10 +87,10 @@ def test_two_deciders_promote_once_and_commands_change_both(
             state = read_state(store_of(one).states[NAME])
             assert [decision.action for decision in state.decisions] == ["start", "promote"]
 
-            said = await asyncio.to_thread(command, "skip", *options, "--reason", "by hand")
+            said = await asyncio.to_thread(seen.command, "skip", "--reason", "by hand")
             assert "stage 3 of 3 (Enforce)" in said
             await until(lambda: one.rollout == other.rollout == PLAN.stages[2].rollout)
-            await asyncio.to_thread(command, "rollback", *options)
+            await asyncio.to_thread(seen.command, "rollback")
             await until(lambda: one.rollout == other.rollout == PLAN.stages[1].rollout)
             async with followed(account, tmp_path, time, "late") as late:
                 assert late.rollout == PLAN.stages[1].rollout
@@ -114,20 +100,13 @@ def test_two_deciders_promote_once_and_commands_change_both(
             plan = LivePlan(NAME, hook(), PLAN)
             for process in both:
                 store_of(process).announce(NAME, event_of(plan, last))
-            shown = await asyncio.to_thread(eventually, lambda: events(cluster))
-            assert len(shown) == 1
-            assert (shown[0]["reason"], shown[0]["type"]) == ("RolloutRollback", "Warning")
+            (event,) = await until(lambda: seen.events)
+            assert (event["reason"], event["type"]) == ("RolloutRollback", "Warning")
 
     asyncio.run(run())
     printed = cluster.kubectl("get", "rolloutstates", f"--namespace={NAMESPACE}").stdout
     assert "a.policies.test" in printed
     assert "RolledBack" in printed
-
-
-def events(cluster: Cluster) -> list[dict[str, Any]]:
-    # Not by the client of the cluster, whose connections belong to a thread.
-    shown = cluster.kubectl("get", "events.events.k8s.io", f"--namespace={NAMESPACE}", "--output=json")
-    return [one for one in json.loads(shown.stdout)["items"] if one.get("action") == "Rollout"]
 
 
 def test_of_writers_with_one_version_one_wins(account: Path, tmp_path: Path) -> None:
@@ -148,5 +127,37 @@ def test_of_writers_with_one_version_one_wins(account: Path, tmp_path: Path) -> 
             await until(lambda: "p0" in store.evidence and store.evidence["p0"].document["beat"] == 2)
             await store.remove(EVIDENCE, store.evidence["p0"])
             await until(lambda: not store.evidence)
+
+    asyncio.run(run())
+
+
+def test_a_state_is_removed_when_nobody_has_needed_it_for_a_day_and_only_as_it_was_read(
+    account: Path, tmp_path: Path
+) -> None:
+    async def run() -> None:
+        time = Time()
+        async with followed(account, tmp_path, time, "p0") as one:
+            store = store_of(one)
+            await one.plans.look()
+            first = await until(lambda: store.states.get(NAME))
+            assert first is not None
+            assert await store.replace(NAME, first, {**first.document, "reason": "changed meanwhile"})
+            await until(lambda: store.states[NAME] != first)
+            await store.remove(STATE, first)
+            changed = store.states[NAME]
+            assert await store.replace(NAME, changed, changed.document)
+
+            one.plans.activate([])
+            await one.plans.look()
+            await until(lambda: not plans_in(store.evidence["p0"]))
+            await one.plans.look()
+            time.seconds += 86_399
+            await one.plans.look()
+            assert NAME in store.states
+            time.seconds += 1
+            await one.plans.look()
+            await until(lambda: not store.states)
+            # What is gone already is no fault.
+            await store.remove(STATE, changed)
 
     asyncio.run(run())
