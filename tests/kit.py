@@ -208,9 +208,11 @@ def call_command(
     *arguments: object,
     stdin: bytes | None = None,
     environment: dict[str, str] | None = None,
-    folder: Path = ROOT,
+    folder: Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """As :func:`run_command` in this process and in *folder*, which saves the start of an interpreter.
+    """As :func:`run_command` in this process, which saves the start of an interpreter.
+
+    *folder* is the working directory, instead of the project's.
 
     Output of child processes of the command is not in the result. Afterwards standard streams, environment,
     working directory and log are as before. The command's own bounds are ``PATIENCE_S``.
@@ -225,7 +227,13 @@ def call_command(
     }
     environ = mock.patch.dict(os.environ, environment or {}, clear=environment is not None)
     status: object = None
-    with mock.patch.multiple("sys", **streams), environ, chdir(folder), _own_log(), ExitStack() as patches:
+    with (
+        mock.patch.multiple("sys", **streams),
+        environ,
+        chdir(folder or ROOT),
+        _own_log(),
+        ExitStack() as patches,
+    ):
         for module, name in map(str.split, _BOUNDS):
             # A test of what never happens has set it to 0.
             if getattr(importlib.import_module(module), name):

@@ -74,7 +74,7 @@ def test_the_job_goes_on_if_nothing_is_denied_or_denials_are_only_reported(repos
 
 
 def test_the_version_of_kubernetes_is_a_part_of_the_reports(repository: Path) -> None:
-    removed = "apiVersion: policy/v1beta1\nkind: PodDisruptionBudget\nmetadata: {name: a}\n"
+    removed = "apiVersion: resource.k8s.io/v1beta1\nkind: DeviceClass\nmetadata: {name: a}\n"
     (repository / "allowed" / "removed.yaml").write_text(removed)
     inputs = {"paths": "allowed", "config": "gateway.yaml"}
     assert run(repository)(inputs).status == 0
@@ -82,7 +82,7 @@ def test_the_version_of_kubernetes_is_a_part_of_the_reports(repository: Path) ->
     assert (done.status, done.outputs["result"]) == (1, "denied")
     (result,) = json.loads(Path(done.outputs["sarif"]).read_text())["runs"][0]["results"]
     assert result["ruleId"] == "forecast-removed-api"
-    assert "1.25 removes PodDisruptionBudget" in done.summary
+    assert "1.38 removes DeviceClass" in done.summary
 
 
 @pytest.mark.parametrize(

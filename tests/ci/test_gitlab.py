@@ -17,7 +17,7 @@ from tests.preview.kit import CONFIG_MAP, WEB, configure, deny, pods
 if TYPE_CHECKING:
     from tests.faults.kit import StartWorker
 
-REMOVED = "apiVersion: policy/v1beta1\nkind: PodDisruptionBudget\nmetadata: {name: a}\n"
+REMOVED = "apiVersion: resource.k8s.io/v1beta1\nkind: DeviceClass\nmetadata: {name: a}\n"
 
 
 @pytest.mark.process

@@ -104,7 +104,8 @@ def test_a_field_that_a_version_removes(minor: int, reason: str) -> None:
 def test_a_field_that_no_version_has() -> None:
     containers = [{"name": "a", "imagePullPolice": "Always"}] * 50
     found = list(unknown_fields(_object("v1", "Pod", spec={"containers": containers}), 37))
-    assert found[0] == ("spec.containers[0].imagePullPolice", "1.37 has no such field")
+    reason = '1.37 has no such field; did you mean "imagePullPolicy"?'
+    assert found[0] == ("spec.containers[0].imagePullPolice", reason)
     assert len(found) == MAX_FIELDS
 
 

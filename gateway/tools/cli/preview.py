@@ -18,13 +18,14 @@ from gateway.tools.cli.arguments import add_config, add_kubernetes
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from gateway.config.merge.model import Config
     from gateway.pure.core.namespace import Namespace
     from gateway.tools.offline.gateway import OfflineGateway
     from gateway.tools.preview.forecast import Forecast
     from gateway.tools.preview.manifests import Input
+    from gateway.tools.preview.model import Level
     from gateway.tools.preview.report import Report
     from gateway.tools.preview.run import CustomResource, Preview
     from gateway.tools.replay.plug_in_objects import PlugInObjects
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 WRONG: Final = 2
 UNDECIDED: Final = 3
 USER: Final = "admission-gateway:preview"
+_UNKNOWN_FIELDS: Final[Mapping[str, Level | None]] = {"strict": "error", "warn": "warning", "ignore": None}
+"""The levels of ``--validate``."""
 _MAX_KNOWN: Final = 20_000
 """Namespaces and CustomResourceDefinitions among the manifests that are kept."""
 
@@ -58,6 +61,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="true",
         help="also review the objects that controllers create, such as the Pods of a Deployment "
         "(default: %(default)s)",
+    )
+    add(
+        "--validate",
+        choices=("strict", "warn", "ignore"),
+        default="strict",
+        help="what of fields that Kubernetes does not know, as with kubectl (default: %(default)s)",
     )
     add_kubernetes(parser, "also say what it changes for the manifests and the configuration")
     of_requests = parser.add_argument_group("for the requests")
@@ -133,11 +142,14 @@ async def _preview(
 ) -> Report:
     """Write the results, and return the report."""
     from contextlib import AsyncExitStack, aclosing
+    from dataclasses import replace
+    from functools import partial
 
     from gateway.tools.cli.replay_sources import Namespaces, with_cluster
     from gateway.tools.offline.gateway import offline_gateway
     from gateway.tools.preview.report import Report
     from gateway.tools.preview.run import Options, Preview
+    from gateway.tools.preview.validation import Validation
     from gateway.tools.replay.plug_in_objects import PlugInObjects
     from gateway.tools.replay.run import left_out_webhooks, now
 
@@ -160,12 +172,15 @@ async def _preview(
             tuple(parsed.group or DEFAULT_GROUPS),
             parsed.namespace,
             expands=parsed.expand == "true",
+            validation=Validation(
+                config.gateway.kubernetes_minor, _UNKNOWN_FIELDS[parsed.validate], custom_resources
+            ),
             lacks_cluster=config.gateway.kubernetes is not None and not is_clustered,
             custom_resources=custom_resources,
         )
         at = now()
 
-        def preview(of: OfflineGateway) -> Preview:
+        def preview(of: OfflineGateway, options: Options = options) -> Preview:
             return Preview(of, options, at, namespace, known.of)
 
         left_out = [f"{phase} {name}/{webhook}" for phase, name, webhook in left_out_webhooks(config)]
@@ -180,7 +195,9 @@ async def _preview(
             logs.print_error(f"not called, because their sideEffects allow no dry run: {named}")
         if forecast is not None:
             forecast.add_config(gateway.config, parsed.config)
-            await _compute(forecast, gateway, preview, found, uses_cluster=is_clustered)
+            # What the version refuses, the forecast itself tells.
+            answers = partial(preview, options=replace(options, validation=None))
+            await _compute(forecast, gateway, answers, found, uses_cluster=is_clustered)
             about |= forecast.document()
         report = Report(preview_outputs.outputs(parsed, config, about, forecast))
         results = preview(gateway).run(found.read())

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from gateway.base.text import did_you_mean
 from gateway.pure.openapi.documents import built_in_schemas
 from gateway.pure.openapi.schemas import UnknownKindError
 from gateway.pure.openapi.types import reference
@@ -77,7 +78,9 @@ def _why_unknown(name: str, field: str, minor: int, declared: Mapping[str, Any])
         if not is_added and minor >= at:
             return f"1.{at} removed it"
     known_otherwise = f"{'.'.join(name.split('.')[-3:])}.{field}" in _history()
-    return "" if field in declared or known_otherwise else f"1.{minor} has no such field"
+    if field in declared or known_otherwise:
+        return ""
+    return f"1.{minor} has no such field{did_you_mean(field, declared)}"
 
 
 def children_of(schemas: Mapping[str, Schema], name: str, found: Json) -> Iterator[tuple[str, str, Any]]:

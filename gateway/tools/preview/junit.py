@@ -70,7 +70,7 @@ class JunitOutput:
             name = _name(reviewed)
             errors = [one for one in own if one.finding.level == "error"]
             for one in errors:
-                tag = "failure" if one.finding.kind in ("denied", "notStable") else "error"
+                tag = "failure" if one.finding.kind in ("denied", "notStable", "refused") else "error"
                 self._add(
                     _Case(f"{name}: {one.finding.webhook or one.finding.rule}", one.finding.place, tag), one
                 )

@@ -14,18 +14,22 @@ if TYPE_CHECKING:
     from gateway.tools.preview.manifests import Manifest, Place
 
 Level = Literal["error", "warning", "note"]
-Kind = Literal["denied", "failed", "undecided", "wouldBeDenied", "warned", "changed", "notStable", "conflict"]
+Kind = Literal[
+    "denied", "failed", "undecided", "wouldBeDenied", "warned", "changed", "notStable", "conflict", "refused"
+]
 Result = Literal["allowed", "denied", "undecided"]
 
 WEBHOOK_FAILURE: Final = "webhook-failure"
 NOT_STABLE: Final = "mutation-not-stable"
 CONFLICT: Final = "mutation-conflict"
 UNREADABLE: Final = "unreadable-manifest"
+VALIDATION: Final = "kubernetes-validation"
 OWN_RULES: Final = {
     WEBHOOK_FAILURE: "A webhook gave no usable answer, or the request could not be decided.",
     NOT_STABLE: "The mutators change the object again when they see their own result.",
     CONFLICT: "Two mutators write one field to different values.",
     UNREADABLE: "A document is no object of Kubernetes, or cannot be read.",
+    VALIDATION: "The API server itself refuses the object.",
     **{name: f"The plug-in {name} of the API server refuses the object." for name in PLUG_INS},
 }
 """Rules that are no webhooks."""
@@ -47,9 +51,14 @@ class ObjectName(NamedTuple):
         return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
 
     @property
+    def group(self) -> str:
+        """The group of ``api_version``; empty for Kubernetes' core."""
+        return self.api_version.rpartition("/")[0]
+
+    @property
     def group_kind(self) -> str:
         """GROUP/KIND."""
-        return f"{self.api_version.rpartition('/')[0]}/{self.kind}"
+        return f"{self.group}/{self.kind}"
 
 
 @dataclass(frozen=True, slots=True)

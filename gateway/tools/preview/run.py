@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from gateway.pure.workloads.expansion import Created
     from gateway.pure.workloads.known import KnownObjects, Refusal
     from gateway.tools.offline.gateway import OfflineGateway
+    from gateway.tools.preview.validation import Validation
 
     _Waiting = Unreadable | asyncio.Task["Previewed | Unreadable"]
 
@@ -91,6 +92,8 @@ class Options:
     namespace: str = DEFAULT_NAMESPACE
     """Of objects that name none."""
     expands: bool = True
+    validation: Validation | None = None
+    """What the API server itself refuses. None: it is not looked for."""
     lacks_cluster: bool = False
     """Whether policies read objects of a cluster that the preview does not use."""
     custom_resources: Mapping[tuple[str, str], CustomResource] = field(default_factory=dict)
@@ -190,12 +193,14 @@ class Preview:
         if refusals:
             # No webhook is called.
             _refuse(reviewed, refusals, "mutate", subject.origin)
+            self._validate(subject, request["object"], previewed)
             reviewed.not_reached = len(self._selections[1].webhooks)
             return
         try:
             run, phase, refusals = await self._dry_run(request, known)
         except UnknownObjectsError as error:
             reviewed.findings = [_undecided(str(error), subject.origin)]
+            self._validate(subject, request["object"], previewed)
             return
         shown = Shown(request, run)
         reviewed.result = run.result
@@ -204,6 +209,7 @@ class Preview:
         changed_by = (one.invocation.webhook for one in run.outcomes if one.has_changed)
         if refusals:
             _refuse(reviewed, refusals, phase, subject.origin)
+        self._validate(subject, run.final_object, previewed)
         reviewed.changed_by = list(dict.fromkeys(f"{one.configuration}/{one.name}" for one in changed_by))
         reviewed.changes = shown.changes() if reviewed.changed_by else []
         if reviewed.changed_by:
@@ -227,6 +233,11 @@ class Preview:
                 )
                 reviewed.result = "undecided" if reviewed.result == "allowed" else reviewed.result
 
+    def _validate(self, subject: _Subject, final: object, previewed: Previewed) -> None:
+        """Note what the API server itself refuses of *subject*, the last of *previewed*."""
+        if self._options.validation is not None:
+            self._options.validation.note(previewed, subject.found, final, subject.origin)
+
     def _request(self, subject: _Subject) -> Json:
         """Return the request of the creation of *subject*.
 
@@ -238,7 +249,7 @@ class Preview:
         group = api_version.rpartition("/")[0] if isinstance(api_version, str) else ""
         metadata = found.get("metadata")
         is_named = isinstance(metadata, dict) and bool(metadata.get("name") or metadata.get("generateName"))
-        if isinstance(kind, str) and not is_named:
+        if isinstance(api_version, str) and isinstance(kind, str) and not is_named:
             raise MalformedReview("metadata.name: found nothing, expected a name or a generateName")
         custom = self._options.custom_resources.get((group, str(kind)))
         built_in = built_in_resource(group, str(kind))

@@ -29,6 +29,7 @@ VERBS: Final = {
     "changed": "changed",
     "notStable": "not stable",
     "conflict": "conflict",
+    "refused": "refused",
 }
 
 
