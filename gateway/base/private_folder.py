@@ -57,11 +57,12 @@ class PrivateFolder:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(content)
                 file.flush()
+                owner = self.path.stat()
+                if os.geteuid() == 0 and owner.st_uid != 0:
+                    # Written by the administrator for a gateway that runs as another user, who may have
+                    # another file at this path by now.
+                    os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
                 os.fsync(file.fileno())
-            owner = self.path.stat()
-            if os.geteuid() == 0 and owner.st_uid != 0:
-                # Written by the administrator for a gateway that runs as another user.
-                os.chown(temporary, owner.st_uid, owner.st_gid)
             Path(temporary).replace(self.path / name)
         except OSError as error:
             if temporary:

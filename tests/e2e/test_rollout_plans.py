@@ -10,7 +10,7 @@ import pytest
 
 from gateway.config.kinds.kubernetes_settings import KubernetesSettings
 from gateway.server.rollout.cluster_store import ClusterStore
-from gateway.server.rollout.documents import plans_in, read_state
+from gateway.server.rollout.documents import read_state
 from gateway.server.rollout.follower import event_of
 from gateway.server.rollout.live_plan import LivePlan
 from gateway.server.rollout.store import EVIDENCE, STATE
@@ -123,8 +123,8 @@ def test_of_writers_with_one_version_one_wins(account: Path, tmp_path: Path) -> 
             await until(lambda: store.states[NAME] != before)
             assert store.states[NAME].document == {"n": 6 + results.index(True)}
             await store.put_evidence("p0", {"process": "p0", "beat": 1})
-            await store.put_evidence("p0", {"process": "p0", "beat": 2})
-            await until(lambda: "p0" in store.evidence and store.evidence["p0"].document["beat"] == 2)
+            await store.put_evidence("p0", {"process": "p0", "beat": 2, "ended": True})
+            await until(lambda: "p0" in store.evidence and store.evidence["p0"].has_ended)
             await store.remove(EVIDENCE, store.evidence["p0"])
             await until(lambda: not store.evidence)
 
@@ -149,7 +149,7 @@ def test_a_state_is_removed_when_nobody_has_needed_it_for_a_day_and_only_as_it_w
 
             one.plans.activate([])
             await one.plans.look()
-            await until(lambda: not plans_in(store.evidence["p0"]))
+            await until(lambda: not store.evidence["p0"].plans)
             await one.plans.look()
             time.seconds += 86_399
             await one.plans.look()

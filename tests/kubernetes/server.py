@@ -76,6 +76,8 @@ class ApiServer:
         """Whether the CustomResourceDefinitions are missing."""
         self.resources: dict[str, list[Json]] = {}
         """By the path of a group and version, its resources, which can be followed in all namespaces."""
+        self.followed: set[str] = set()
+        """Paths of further lists that can be followed: those of a kind in one namespace."""
         self.told: list[Json] = []
         """The Events that were created."""
         self.faults: dict[str, deque[Fault]] = {
@@ -371,7 +373,7 @@ class Handler:
             kind = verb
         elif "fieldSelector" in parameters:
             kind = f"{verb} one"
-        elif split.path == f"{GATEWAY}/{plural}" and plural in CUSTOM:
+        elif split.path in self.server.followed or (split.path == f"{GATEWAY}/{plural}" and plural in CUSTOM):
             kind = f"{verb} {plural}"
         elif split.path in self.server.resources:
             verb, kind = "discover", "discovery"
@@ -433,7 +435,9 @@ class Handler:
         with self.server.changed:
             found = self.server.objects.get(path)
             is_latest = found is not None and found["metadata"]["resourceVersion"] == wanted
-            if is_latest:
+            if is_latest and path.rpartition("/")[0] in self.server.followed:
+                self.server.drop(path)
+            elif is_latest:
                 del self.server.objects[path]
         if is_latest:
             self.answer(200, {"kind": "Status", "status": "Success"})
@@ -455,6 +459,9 @@ class Handler:
                 server.objects[at] = document
                 if path == EVENTS:
                     server.told.append(document)
+                listed = at.rpartition("/")[0]
+                if listed in server.followed:
+                    server._tell("MODIFIED" if before else "ADDED", document, listed)
                 server.notify()
         if is_latest:
             self.answer(201 if kind == "post" else 200, document)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 
-from gateway.server.rollout import folder_store, store
+from gateway.server.rollout import folder_store, process_evidence, store
 from gateway.server.rollout.folder_store import FolderStore
-from gateway.server.rollout.store import EVIDENCE, Stored, StoreError
+from gateway.server.rollout.process_evidence import UNSEEN, SeenPlan
+from gateway.server.rollout.store import EVIDENCE, Stored, StoreError, StoreFullError
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -65,11 +67,11 @@ async def test_changes_of_other_processes_are_observed(
         await until(lambda: reader.is_synced)
         writer = FolderStore(tmp_path / "plans")
         await writer.replace("a", None, {"step": 0})
-        await writer.put_evidence("host-1", {"reviews": 3})
+        await writer.put_evidence("host-1", {})
         await until(lambda: "a" in reader.states and "host-1" in reader.evidence)
-        assert reader.evidence["host-1"].document == {"reviews": 3}
-        await writer.put_evidence("host-1", {"reviews": 4})
-        await until(lambda: reader.evidence["host-1"].document == {"reviews": 4})
+        assert not reader.evidence["host-1"].has_ended
+        await writer.put_evidence("host-1", {"ended": True})
+        await until(lambda: reader.evidence["host-1"].has_ended)
         assert changes
     finally:
         await reader.close()
@@ -77,30 +79,42 @@ async def test_changes_of_other_processes_are_observed(
 
 async def test_evidence_that_changes_is_not_removed(tmp_path: Path) -> None:
     one = FolderStore(tmp_path / "plans")
-    await one.put_evidence("p", {"reviews": 1})
+    await one.put_evidence("p", {})
     await one.look()
     old = one.evidence["p"]
-    await one.put_evidence("p", {"reviews": 2})
+    await one.put_evidence("p", {"ended": True})
     await one.remove(EVIDENCE, old)
     await one.look()
-    assert one.evidence["p"].document == {"reviews": 2}
+    assert one.evidence["p"].has_ended
     await one.remove(EVIDENCE, one.evidence["p"])
     await one.look()
     assert one.evidence == {}
 
 
 async def test_what_is_kept_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folder_store, "MAX_EVIDENCE", 2)
+    monkeypatch.setattr(process_evidence, "_MAX_EVIDENCE", 2)
+    monkeypatch.setattr(store, "_MAX_STATES", 2)
     monkeypatch.setattr(folder_store, "MAX_BYTES", 1000)
     one = FolderStore(tmp_path / "plans")
-    await one.put_evidence("p", {})
-    await one.put_evidence("q", {})
-    with pytest.raises(StoreError, match="has the evidence of 2 processes already"):
-        await one.put_evidence("r", {})
-    await one.put_evidence("q", {"reviews": 1})
+    for name in "pqr":
+        await one.put_evidence(name, {})
+        assert not one.excess
+    await one.look()
+    assert len(one.evidence) == 2
+    assert "evidence of more processes than 2, or of 64 MiB" in one.excess
+    with pytest.raises(StoreFullError, match="the others are not read"):
+        await one.put_evidence("s", {})
+    await one.put_evidence("r", {"ended": True})
+    await one.remove(EVIDENCE, one.evidence[min(one.evidence)])
+    await one.look()
+    assert (len(one.evidence), one.excess) == (2, "")
     with pytest.raises(StoreError, match="expected at most 1000"):
         await one.replace("a", None, {"text": "x" * 1000})
     assert store.MAX_BYTES > 1000
+    for name in "abc":
+        assert await one.replace(name, None, {})
+    assert "has more states than 2" in one.fault
+    assert set(one.states) == {"a", "b"}
 
 
 async def test_a_damaged_file_counts_as_none_and_is_replaced(tmp_path: Path) -> None:
@@ -110,6 +124,32 @@ async def test_a_damaged_file_counts_as_none_and_is_replaced(tmp_path: Path) -> 
         assert one.states == {}
         assert await one.replace("a", None, {"step": 0})
         assert one.states == {"a": Stored("a", {"step": 0}, "1")}
+
+
+async def test_files_that_no_process_writes_are_not_read(tmp_path: Path) -> None:
+    """Not what would block a reader, is elsewhere, nests too deep or has an odd version."""
+    async with opened(tmp_path / "plans") as one:
+        assert await one.replace("good", None, {"step": 0})
+        states, evidence = tmp_path / "plans" / "states", tmp_path / "plans" / "evidence"
+        for folder in (states, evidence):
+            os.mkfifo(folder / "pipe.json")
+            (folder / "link.json").symlink_to(states / "good.json")
+            (folder / "folder.json").mkdir()
+            (folder / "deep.json").write_text(f'{{"version": 1, "document": {"[" * 2000}')
+            for name, version in (("large", 2**64 - 1), ("below", -1), ("text", '"1"'), ("none", "NaN")):
+                (folder / f"{name}.json").write_text(f'{{"version": {version}, "document": {{}}}}')
+        nested = f"{'[' * 500}{']' * 500}"
+        part = f'{{"generation": 1, "window": null, "part": {nested}}}'
+        plans = f'{{"{"x" * 65}": {part}, "a": {part}, "b": [], "ü": {{"generation": "g"}}}}'
+        (evidence / "odd.json").write_text(f'{{"version": 1, "document": {{"plans": {plans}}}}}')
+        await one.look()
+        assert not one.fault
+        assert set(one.states) == {"good"}
+        (odd,) = one.evidence.values()
+        assert odd.plans == {"a": UNSEEN, "ü": SeenPlan("g", "", b"null")}
+        assert await one.replace("link", None, {"step": 1})
+        assert not (states / "link.json").is_symlink()
+        assert one.states["good"].document == {"step": 0}
 
 
 async def test_a_folder_that_others_can_write_is_not_used(

@@ -83,6 +83,8 @@ def judge(plan: Plan, state: PlanState, evidence: Evidence, expected: Iterable[s
         results = [_without_part(one) for one in results]
     if len(parts) > MAX_SOURCES:
         results.append(GateResult("evidence", "unknown", f"of more than {MAX_SOURCES} starts of replicas"))
+    if evidence.is_partial:
+        results.append(GateResult("evidence", "unknown", "of some processes is not read: there is too much"))
     if plan.stages[state.step].needs_approval:
         by = state.approved_by
         found = f"given by {by}" if by else "of a person is required"

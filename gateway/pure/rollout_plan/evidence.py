@@ -148,6 +148,8 @@ class Evidence:
     """``PlanState.evidence_window``."""
     parts: Mapping[str, Part] = field(default_factory=dict)
     """By source. A source with an empty part has seen nothing, and is there."""
+    is_partial: bool = False
+    """Whether there are further parts, which are not known."""
 
     def merged(self, other: Evidence) -> Evidence:
         """Return this and *other*; of another window nothing counts."""
@@ -157,7 +159,7 @@ class Evidence:
         for source, part in other.parts.items():
             mine = parts.get(source)
             parts[source] = part if mine is None else max(mine, part, key=_rank)
-        return Evidence(self.window, parts)
+        return Evidence(self.window, parts, self.is_partial or other.is_partial)
 
     @property
     def total(self) -> Part:

@@ -1,8 +1,8 @@
 """States and evidence as custom resources in the gateway's namespace, for all replicas.
 
 A RolloutState is one plan's state, and a RolloutEvidence what one process has seen. Both are observed by
-watches. A state is replaced with the resourceVersion that was read: the API server answers 409 to whoever is
-late. No Lease is used: it would not keep a paused process from writing.
+bounded watches. A state is replaced with the resourceVersion that was read: the API server answers 409 to
+whoever is late. No Lease is used: it would not keep a paused process from writing.
 
 Source: kubernetes.io/docs/reference/using-api/api-concepts, "Updates to existing resources".
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
@@ -21,20 +22,27 @@ from gateway.base.errors import ClusterError
 from gateway.base.text import rfc3339
 from gateway.config.yaml.documents import GATEWAY_VERSION
 from gateway.server.kubernetes.access import ClusterAccess
-from gateway.server.kubernetes.watch import Kind, Pace, Store, UnreadableError, Watch
+from gateway.server.kubernetes.watch import Kind, Pace, UnreadableError
+from gateway.server.rollout.bounded_watch import BoundedStore, BoundedWatch
+from gateway.server.rollout.process_evidence import (
+    ProcessEvidence,
+    read_evidence,
+    room_for_evidence,
+)
 from gateway.server.rollout.store import (
     EVIDENCE,
     MAX_BYTES,
-    MAX_EVIDENCE,
     PLURALS,
     STATE,
     Json,
     Stored,
     StoreError,
+    StoreFullError,
+    room_for_states,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Mapping
+    from collections.abc import Callable, Coroutine, Mapping
 
     from gateway.config.kinds.kubernetes_settings import KubernetesSettings
     from gateway.server.kubernetes.api_client import ApiClient
@@ -56,46 +64,66 @@ class ClusterStore:
         installation: str,
         changed: Callable[[], None] = lambda: None,
         pace: Pace | None = None,
+        *,
+        has_evidence: bool = True,
     ) -> None:
-        """*changed* is called after each change that is observed."""
+        """*changed* is called after each change that is observed.
+
+        *has_evidence* is whether evidence is read, too: only gateways need it.
+        """
         self._namespace, _, self._installation = installation.partition("/")
         self._changed = changed
         self._access = ClusterAccess(settings)
-        self._stores = {kind: Store(_read, self._on_change) for kind in PLURALS}
-        self._watches = {
-            kind: Watch(self._access, self._kind(kind), store, pace or Pace())
-            for kind, store in self._stores.items()
-        }
-        self._written: dict[str, Stored] = {}
+        prefix = f"{self._installation}."
+        self._states = BoundedStore(
+            partial(_read_state, prefix), self._on_change, "RolloutStates", room_for_states
+        )
+        self._evidence = BoundedStore(
+            partial(_read_evidence, prefix), self._on_change, "RolloutEvidences", room_for_evidence
+        )
+        pace = pace or Pace()
+        self._watches: list[BoundedWatch[Stored] | BoundedWatch[ProcessEvidence]] = [
+            BoundedWatch(self._access, self._kind(STATE), self._states, pace)
+        ]
+        if has_evidence:
+            self._watches.append(BoundedWatch(self._access, self._kind(EVIDENCE), self._evidence, pace))
+        self._written: dict[str, ProcessEvidence] = {}
         """Evidence as it was last written."""
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
     def states(self) -> Mapping[str, Stored]:
         """See ``PlanStore``."""
-        return self._own(STATE)
+        return self._states.by_name
 
     @property
-    def evidence(self) -> Mapping[str, Stored]:
+    def evidence(self) -> Mapping[str, ProcessEvidence]:
         """See ``PlanStore``."""
-        return self._own(EVIDENCE)
+        # That of this process counts also if it was not kept.
+        return {**self._written, **self._evidence.by_name}
+
+    @property
+    def excess(self) -> str:
+        """See ``PlanStore``."""
+        return self._evidence.excess
 
     @property
     def is_synced(self) -> bool:
         """See ``PlanStore``."""
-        return all(watch.synced.is_set() for watch in self._watches.values())
+        return all(watch.synced.is_set() for watch in self._watches)
 
     @property
     def fault(self) -> str:
         """See ``PlanStore``."""
-        for watch in self._watches.values():
+        for watch in self._watches:
             if not watch.is_connected:
                 return f"{watch.kind.noun}: {watch.last_error}"
-        return ""
+        # Which decisions there are is not known.
+        return self._states.excess
 
     async def start(self) -> None:
         """See ``PlanStore``."""
-        self._run(*(watch.run() for watch in self._watches.values()))
+        self._run(*(watch.run() for watch in self._watches))
 
     async def close(self) -> None:
         """See ``PlanStore``."""
@@ -112,20 +140,22 @@ class ClusterStore:
         """See ``PlanStore``."""
         # What this process wrote last may not have come by the watch yet.
         before = self._written.pop(name, None) or self.evidence.get(name)
-        if before is None and len(self.evidence) >= MAX_EVIDENCE:
-            raise StoreError(f"the cluster has the evidence of {MAX_EVIDENCE} processes already")
+        if before is None and self._evidence.excess:
+            raise StoreFullError(self._evidence.excess)
         written = await self._write(EVIDENCE, name, before, document)
         if written is None:
             raise StoreError(f"the {EVIDENCE} of {name} was changed by another writer")
-        self._written[name] = _read(written)
+        self._written[name] = _read_evidence(f"{self._installation}.", written)
 
-    async def remove(self, kind: str, one: Stored) -> None:
+    async def remove(self, kind: str, one: Stored | ProcessEvidence) -> None:
         """See ``PlanStore``."""
         options = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
             "preconditions": {"resourceVersion": one.version},
         }
+        if kind == EVIDENCE:
+            self._written.pop(one.name, None)
         try:
             async with self._access.api() as api:
                 await api.write("DELETE", self._path(kind, one.name), options)
@@ -182,7 +212,9 @@ class ClusterStore:
             if error.status != _CONFLICT:
                 log.warning("an Event about a rollout plan was not created: %s", error)
 
-    async def _write(self, kind: str, name: str, before: Stored | None, document: Json) -> Json | None:
+    async def _write(
+        self, kind: str, name: str, before: Stored | ProcessEvidence | None, document: Json
+    ) -> Json | None:
         """Return the object as it was written, or None if it is not *before* any more."""
         size = len(orjson.dumps(document))
         if size > MAX_BYTES:
@@ -207,10 +239,6 @@ class ClusterStore:
     def _path(self, kind: str, name: str = "") -> str:
         path = _path_of(kind, self._namespace)
         return f"{path}/{quote(self._object_name(name), safe='')}" if name else path
-
-    def _own(self, kind: str) -> dict[str, Stored]:
-        """Return the objects of this installation, by name: its prefix is not part of the name."""
-        return _of_installation(self._stores[kind].by_name.values(), self._installation)
 
     def _kind(self, kind: str) -> Kind:
         plural = PLURALS[kind]
@@ -237,29 +265,36 @@ async def read_states(api: ApiClient, installation: str) -> dict[str, Stored]:
     """
     namespace, _, prefix = installation.partition("/")
     found = await api.get(_path_of(STATE, namespace))
-    items = found.get("items") if isinstance(found, dict) else None
-    return _of_installation(map(_read, items if isinstance(items, list) else ()), prefix)
+    items = found.get("items")
+    states = (_read_state(f"{prefix}.", one) for one in (items if isinstance(items, list) else ()))
+    return {one.name: one for one in states if one.name}
 
 
 def _path_of(kind: str, namespace: str) -> str:
     return f"/apis/{GATEWAY_VERSION}/namespaces/{quote(namespace, safe='')}/{PLURALS[kind]}"
 
 
-def _of_installation(found: Iterable[Stored], installation: str) -> dict[str, Stored]:
-    """Return those of *found* that belong to *installation*, by the name behind its prefix."""
-    prefix = f"{installation}."
-    return {
-        one.name.removeprefix(prefix): Stored(one.name.removeprefix(prefix), one.document, one.version)
-        for one in found
-        if one.name.startswith(prefix)
-    }
+def _read_state(prefix: str, document: object) -> Stored:
+    name, status, version = _members(prefix, document)
+    try:
+        return Stored(name, status, version, len(orjson.dumps(status)))
+    except TypeError:
+        # It nests deeper than a state does.
+        return Stored(name, {}, version)
 
 
-def _read(document: object) -> Stored:
+def _read_evidence(prefix: str, document: object) -> ProcessEvidence:
+    return read_evidence(*_members(prefix, document))
+
+
+def _members(prefix: str, document: object) -> tuple[str, Json, str]:
+    """Return the name behind *prefix*, status and version of *document*.
+
+    The name of an object without the prefix, which is that of another installation, is empty.
+    """
     match document:
-        case {"metadata": {"name": str(name), "resourceVersion": str(version)}}:
-            match document:
-                case {"status": dict(status)}:
-                    return Stored(name, status, version)
-            return Stored(name, {}, version)
+        case {"metadata": {"name": str(name), "resourceVersion": str(version)}, **rest}:
+            status = rest.get("status")
+            own = name.removeprefix(prefix) if name.startswith(prefix) else ""
+            return own, status if own and isinstance(status, dict) else {}, version
     raise UnreadableError("an object without a name or a resourceVersion")

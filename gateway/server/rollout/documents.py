@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from admission_gateway_worker.text import printable
-from gateway.pure.rollout_plan.evidence import Evidence, InvalidEvidence, Part
 from gateway.pure.rollout_plan.reading import InvalidState
 from gateway.pure.rollout_plan.state import PlanState
 from gateway.pure.rollout_plan.waiting import held as held_by
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from gateway.pure.core.webhook import WebhookId
+    from gateway.pure.rollout_plan.evidence import Part
     from gateway.server.rollout.store import Stored
 
 _MAX_STAGES = 20
@@ -108,36 +108,3 @@ def evidence_document(
             for name, (generation, window, part) in plans.items()
         },
     }
-
-
-def of_plan(stored: Stored, name: str) -> Json:
-    """Return what the evidence *stored* has about the plan *name*; empty if it has nothing."""
-    match stored.document:
-        case {"plans": {**plans}} if isinstance(found := plans.get(name), dict):
-            return found
-    return {}
-
-
-def plans_in(stored: Stored) -> list[str]:
-    """Return the names of the plans that the evidence *stored* has something about."""
-    found = stored.document.get("plans")
-    return [str(name) for name in found] if isinstance(found, dict) else []
-
-
-def has_ended(stored: Stored) -> bool:
-    """Whether the process of the evidence *stored* ended in an orderly way."""
-    return stored.document.get("ended") is True
-
-
-def merged(window: str, name: str, evidence: Iterable[Stored]) -> Evidence:
-    """Return what all processes have seen of the plan *name* in *window*. What cannot be read is missing."""
-    parts = {}
-    for one in evidence:
-        found = of_plan(one, name)
-        if found.get("window") == window:
-            try:
-                parts[one.name] = Part.from_json(found.get("part"))
-            except InvalidEvidence:
-                # Its source is expected as long as it lives, so that the gates are unknown.
-                continue
-    return Evidence(window, parts)

@@ -33,15 +33,20 @@ from gateway.pure.rollout_plan.waiting import Waiting
 from gateway.server.rollout import actions
 from gateway.server.rollout.documents import (
     evidence_document,
-    has_ended,
-    merged,
-    of_plan,
-    plans_in,
     read_state,
     state_document,
 )
 from gateway.server.rollout.live_plan import LivePlan, PlanView
-from gateway.server.rollout.store import EVIDENCE, MAX_BYTES, STATE, Stored, StoreError, name_of
+from gateway.server.rollout.process_evidence import merged
+from gateway.server.rollout.store import (
+    EVIDENCE,
+    MAX_BYTES,
+    STATE,
+    Stored,
+    StoreError,
+    StoreFullError,
+    name_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -51,6 +56,7 @@ if TYPE_CHECKING:
     from gateway.pure.core.webhook import Rollout, Webhook, WebhookId
     from gateway.pure.rollout_plan.state import Decision, PlanState
     from gateway.server.rollout.collector import Collector
+    from gateway.server.rollout.process_evidence import ProcessEvidence
     from gateway.server.rollout.store import PlanStore
 
     Decided = Callable[[LivePlan, Decision], None]
@@ -141,13 +147,18 @@ class RolloutPlans:
     @property
     def faults(self) -> list[str]:
         """Lines about what is wrong."""
-        found = [
+        about_all = [
+            self.fault,
+            "" if self._store is None else self._store.excess,
+            f"rollout plans keep their stages for now: {self._warned_of}" if self._warned_of else "",
+        ]
+        about_one = [
             f"rollout plan of {one.webhook.name}: {line}"
             for one in self.plans.values()
             for line in (one.fault, one.why_held)
             if line
         ]
-        return [self.fault, *found] if self.fault else found
+        return [*filter(None, about_all), *about_one]
 
     def views(self) -> dict[WebhookId, PlanView]:
         """Return what pages show of each plan, as it is now."""
@@ -379,44 +390,55 @@ class RolloutPlans:
         if store is None or not store.is_synced or store.fault:
             return
         self.observe()
-        await self._publish_if_due()
+        # Those that are there then know from ``excess`` that there are others.
+        with suppress(StoreFullError):
+            await self._publish_if_due()
         live = self._live(store.evidence)
         for one in list(self.plans.values()):
+            # Much evidence takes milliseconds of each plan, and reviews are answered meanwhile.
+            await asyncio.sleep(0)
+            if self.plans.get(one.name) is not one:
+                continue
             if one.stored is not None and one.written_over == one.stored.version:
                 continue
             if one.is_damaged and one.stored is not None:
                 continue
-            found = self._after_removal(one, live) if one.is_removed else self._proposal(store, one, live)
-            if found is not None:
+            decides = self._after_removal if one.is_removed else self._proposal
+            if (found := decides(store, one, live)) is not None:
                 await self._write(store, one, found)
         await self._forget(store)
         await self._forget_states(store, live)
 
-    def _after_removal(self, one: LivePlan, live: Mapping[str, Stored]) -> PlanState | None:
+    def _after_removal(
+        self, store: PlanStore, one: LivePlan, live: Mapping[str, ProcessEvidence]
+    ) -> PlanState | None:
         """Return the state to write of a plan that was removed here, or None."""
         state = one.state
         assert state is not None
         if one.stored is None:
             return state
-        others = {str(of_plan(found, one.name).get("generation")) for found in live.values()}
+        others = {found.of(one.name).generation for found in live.values()}
         # A process that still has the plan decides on it, and its decisions hold here too.
-        has_plan = others - {_HOLDS, _NO_PLAN, "None"}
-        return None if state.is_of_removed_plan or has_plan else hold(state, self._wall())
+        has_plan = others - {_HOLDS, _NO_PLAN, ""}
+        return None if state.is_of_removed_plan or has_plan or store.excess else hold(state, self._wall())
 
-    def _proposal(self, store: PlanStore, one: LivePlan, live: Mapping[str, Stored]) -> PlanState | None:
+    def _proposal(
+        self, store: PlanStore, one: LivePlan, live: Mapping[str, ProcessEvidence]
+    ) -> PlanState | None:
         """Return the state to write of a plan that the configuration has, or None."""
         state, now_s = one.state, self._wall()
-        strangers = [
-            name for name, doc in live.items() if of_plan(doc, one.name).get("generation") != one.plan.digest
-        ]
+        strangers = [name for name, found in live.items() if found.of(one.name).generation != one.plan.digest]
         if state is None or state.generation != one.plan.digest or state.is_of_removed_plan:
-            if strangers:
-                one.fault = f"processes have another plan, such as {min(strangers)}"
+            if strangers or store.excess:
+                another = f"processes have another plan, such as {min(strangers)}" if strangers else ""
+                one.fault = another or f"it is not known whether all processes have this plan: {store.excess}"
                 return None
             one.fault = ""
         if state is None:
             return started(one.plan, now_s)
-        evidence = merged(state.evidence_window, one.name, store.evidence.values())
+        evidence = merged(
+            state.evidence_window, one.name, store.evidence.values(), is_partial=store.excess != ""
+        )
         one.results = judge(one.plan, state, evidence, live)
         one.evidence, one.processes = evidence, len(live)
         since_s = self._now() - one.seen_at
@@ -436,7 +458,7 @@ class RolloutPlans:
             log.debug("another process was faster to decide on %s", one.webhook.name)
         self.observe()
 
-    def _live(self, evidence: Mapping[str, Stored]) -> dict[str, Stored]:
+    def _live(self, evidence: Mapping[str, ProcessEvidence]) -> dict[str, ProcessEvidence]:
         """Return the evidence of the processes that are there now."""
         now, before = self._now(), self._beats
         self._beats = {
@@ -446,7 +468,7 @@ class RolloutPlans:
         return {
             name: one
             for name, one in evidence.items()
-            if not has_ended(one) and now - self._beats[name][1] < self._pace.live_s
+            if not one.has_ended and now - self._beats[name][1] < self._pace.live_s
         }
 
     async def _publish_if_due(self) -> None:
@@ -495,19 +517,20 @@ class RolloutPlans:
             seen = self._beats.get(one.name)
             if seen is None or one.name == self.process or now - seen[1] < self._pace.forget_s:
                 continue
-            if not any(of_plan(one, name).get("window") == window for name, window in windows):
+            if not any(one.of(name).window == window for name, window in windows):
                 await store.remove(EVIDENCE, one)
 
-    async def _forget_states(self, store: PlanStore, live: Mapping[str, Stored]) -> None:
+    async def _forget_states(self, store: PlanStore, live: Mapping[str, ProcessEvidence]) -> None:
         """Remove states that no process has needed for long: of no plan, and of none that holds."""
         now, before = self._now(), self._unneeded
         needed = self.plans.keys() | {
             name
             for found in live.values()
-            for name in plans_in(found)
-            if of_plan(found, name).get("generation") != _NO_PLAN
+            for name, said in found.plans.items()
+            if said.generation != _NO_PLAN
         }
-        unneeded = [one for name, one in store.states.items() if name not in needed]
+        states = {} if store.excess else store.states
+        unneeded = [one for name, one in states.items() if name not in needed]
         self._unneeded = {
             one.name: before[one.name]
             if before.get(one.name, ("", 0.0))[0] == one.version

@@ -9,15 +9,17 @@ each process, which no other process writes. What is kept is observed, not asked
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from gateway.base.errors import GatewayError
+from gateway.server.rollout.room import Room
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gateway.pure.core.webhook import Webhook
+    from gateway.server.rollout.process_evidence import ProcessEvidence
 
 Json = dict[str, Any]
 
@@ -29,22 +31,34 @@ MAX_TEXT: Final = 4096
 """Characters of a text of a document that kubectl prints."""
 MAX_BYTES: Final = 1024 * 1024
 """Of one object: two thirds of what etcd takes."""
-MAX_EVIDENCE: Final = 256
-"""Objects of evidence: processes that have seen requests since the last step of a plan."""
+_MAX_STATES: Final = 10_000
+_MAX_STATES_BYTES: Final = 64 * 1024 * 1024
+"""Of the JSON of all states."""
 
 
 class StoreError(GatewayError):
     """The store cannot be read or written."""
 
 
+class StoreFullError(StoreError):
+    """There is more evidence than is kept."""
+
+
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """An object of the store."""
+    """A state as the store has it."""
 
     name: str
     document: Json
     version: str
     """Changes with each write. It has no other meaning."""
+    size: int = field(default=0, compare=False)
+    """Bytes of its JSON, where they are counted."""
+
+
+def room_for_states() -> Room:
+    """Return the room for the states that a process keeps."""
+    return Room(_MAX_STATES, _MAX_STATES_BYTES)
 
 
 class PlanStore(Protocol):
@@ -55,8 +69,15 @@ class PlanStore(Protocol):
         """The states as they were last observed, by name. Empty until ``is_synced``."""
 
     @property
-    def evidence(self) -> Mapping[str, Stored]:
-        """The evidence of all processes as it was last observed, by the name of the process."""
+    def evidence(self) -> Mapping[str, ProcessEvidence]:
+        """The evidence of all processes as it was last observed, by the name of the process.
+
+        It is bounded, see ``excess``.
+        """
+
+    @property
+    def excess(self) -> str:
+        """Why evidence is in the store that is not read. Empty if all is read."""
 
     @property
     def is_synced(self) -> bool:
@@ -82,10 +103,10 @@ class PlanStore(Protocol):
         """Write the evidence of the process *name*, which is the only one that writes it.
 
         Raises:
-            StoreError: the store refuses, or gives no answer.
+            StoreError: the store refuses, or gives no answer. ``StoreFullError``: there is too much already.
         """
 
-    async def remove(self, kind: str, one: Stored) -> None:
+    async def remove(self, kind: str, one: Stored | ProcessEvidence) -> None:
         """Remove *one*, of a *kind* of ``PLURALS``, unless it has changed since.
 
         Raises:

@@ -109,7 +109,7 @@ def _open(parsed: argparse.Namespace) -> FolderStore | ClusterStore:
     from gateway.server.rollout.cluster_store import ClusterStore
 
     settings = cluster.select(None, parsed.kubeconfig, parsed.context)
-    return ClusterStore(settings, parsed.installation or DEFAULT_INSTALLATION)
+    return ClusterStore(settings, parsed.installation or DEFAULT_INSTALLATION, has_evidence=False)
 
 
 async def _read(store: FolderStore | ClusterStore) -> None:
