@@ -328,3 +328,38 @@ WATCHDOG_ALERTS: Final = (
     ),
 )
 """Over the metrics of ``gateway.tools.watchdog.run``."""
+
+_AUDIT: Final = "admission_gateway_audit_"
+AUDIT_ALERTS: Final = (
+    Alert(
+        "AuditIncomplete",
+        "warning",
+        f"min by (namespace) ({_AUDIT}complete) == 0\n"
+        "or\n"
+        f'sum by (namespace) ({_AUDIT}findings{{finding="failed"}}) > 0',
+        30,
+        "the audit of stored objects is incomplete",
+        "A kind cannot be read, a webhook fails, or an object has no verdict. Findings may be missing.",
+    ),
+    Alert(
+        "AuditStale",
+        "warning",
+        f"time() - max by (namespace) ({_AUDIT}last_pass_timestamp_seconds)\n"
+        f"> 2 * max by (namespace) ({_AUDIT}interval_seconds)\n"
+        "or\n"
+        f"absent_over_time({_AUDIT}last_pass_timestamp_seconds[1h])",
+        15,
+        "the audit of stored objects has no result for two intervals",
+        "It does not run, is not scraped, or cannot use the configuration or the API server.",
+    ),
+    Alert(
+        "WorkloadsRefusedAtRestart",
+        "warning",
+        f"max by (namespace) ({_AUDIT}workloads_refused_at_restart) > 0",
+        30,
+        "{{ $value | humanize }} workloads would be refused at their next restart",
+        "Their Pods run, and a policy in force denies the Pods that would replace them: after a failure of a "
+        "node, or a deployment, they are down.",
+    ),
+)
+"""Over the metrics of ``gateway.tools.audit.metrics``, of a continuous audit."""

@@ -13,7 +13,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from deploy.alerts import ALERTS, PREFIX, WATCHDOG_ALERTS
+from deploy.alerts import ALERTS, AUDIT_ALERTS, PREFIX, WATCHDOG_ALERTS
 from deploy.dashboard import dashboard
 from gateway.observe.telemetry.definitions import DEFINITIONS
 from gateway.tools.registration.yaml_output import to_yaml
@@ -27,7 +27,8 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 METRICS_PAGE: Final = ROOT / "docs" / "metrics.md"
 RUNBOOKS: Final = ROOT / "docs" / "runbooks" / "index.md"
 CHART_FILES: Final = ROOT / "deploy" / "chart" / "files"
-WATCHDOG_RULE: Final = CHART_FILES / "watchdog-rule.yaml"
+APART: Final = {"watchdog": WATCHDOG_ALERTS, "audit": AUDIT_ALERTS}
+"""The alerts about programs that the chart installs apart from the gateway, each with a rule file."""
 PROMETHEUS_RULE: Final = CHART_FILES / "prometheus-rule.yaml"
 DASHBOARD: Final = CHART_FILES / "dashboard.json"
 
@@ -49,16 +50,26 @@ def outputs() -> dict[Path, str]:
         },
         "spec": {"groups": [{"name": "admission-gateway", "rules": [alert.rule for alert in ALERTS]}]},
     }
-    watchdog = {"name": "admission-gateway-watchdog", "rules": [alert.rule for alert in WATCHDOG_ALERTS]}
     tables = {"metrics": _metrics_table(), "alerts": _alerts_table("runbooks/")}
-    of_runbooks = {"alerts": _alerts_table(""), "watchdog": _alerts_table("", WATCHDOG_ALERTS)}
+    of_runbooks = {"alerts": ALERTS, **APART}
     return {
         METRICS_PAGE: with_tables(METRICS_PAGE.read_text(), tables),
-        RUNBOOKS: with_tables(RUNBOOKS.read_text(), of_runbooks),
+        RUNBOOKS: with_tables(
+            RUNBOOKS.read_text(), {name: _alerts_table("", alerts) for name, alerts in of_runbooks.items()}
+        ),
         PROMETHEUS_RULE: _HEADER + to_yaml(resource),
-        WATCHDOG_RULE: _HEADER + to_yaml({"groups": [watchdog]}),
+        **{apart_rule(name): _HEADER + to_yaml({"groups": [_group(name)]}) for name in APART},
         DASHBOARD: json.dumps(dashboard(), indent=1) + "\n",
     }
+
+
+def apart_rule(name: str) -> Path:
+    """Return the rule file of *name*, one of ``APART``."""
+    return CHART_FILES / f"{name}-rule.yaml"
+
+
+def _group(name: str) -> dict[str, object]:
+    return {"name": f"admission-gateway-{name}", "rules": [alert.rule for alert in APART[name]]}
 
 
 def _metrics_table() -> str:

@@ -64,10 +64,12 @@ _REJECTIONS: Final = f"{_G}webhook_rejections_total"
 _DENIED: Final = '<webhooks>, error_type="no_error"'
 _FAILED: Final = '<webhooks>, error_type!="no_error"'
 _WORKERS: Final = 'namespace=~"$namespace"'
-"""Workers can be in any pod; the variable pod has those of the gateway."""
+"""Workers and audits can be in any pod; the variable pod has those of the gateway."""
 _WEBHOOK: Final = "{{name}} ({{type}})"
 _PLAN: Final = f"{_WEBHOOK} {{{{configuration}}}}"
 _OF_PLAN: Final = "name, type, configuration"
+
+_AUDIT: Final = f"{_G}audit_"
 
 _DISPUTES: Final = (
     f"topk(15, {_count(f'{_G}mutation_disputes_total', 'kind, name, other, path', '<webhooks>')})"
@@ -377,6 +379,49 @@ ROWS: Final[dict[str, tuple[Panel, ...]]] = {
             {"{{pod}} {{sdk}} {{version}} {{runtime}}": f"{_G}worker_build_info{{{_WORKERS}}}"},
             kind="table",
             width=24,
+        ),
+    ),
+    "Audits of stored objects": (
+        Panel(
+            "Findings",
+            {
+                "{{finding}} {{part}} {{webhook}}": "topk(15, sum by (finding, part, webhook) "
+                f"({_AUDIT}findings{{{_WORKERS}}}))"
+            },
+            kind="bargauge",
+            width=12,
+            text="restart: of the Pods that workloads would get next. docs/audit.md",
+        ),
+        Panel(
+            "Workloads that would be refused at their next restart",
+            {"{{namespace}}": f"max by (namespace) ({_AUDIT}workloads_refused_at_restart{{{_WORKERS}}})"},
+            width=12,
+            bad_from=1,
+        ),
+        Panel(
+            "Age of the last complete pass",
+            {
+                "{{namespace}}": "time() - max by (namespace) (max_over_time(("
+                f"{_AUDIT}last_pass_timestamp_seconds{{{_WORKERS}}} and {_AUDIT}complete == 1)[7d:5m]))"
+            },
+            *("s", "stat", 6),
+            text="Empty if there was none for a week.",
+        ),
+        Panel(
+            "All objects have a verdict",
+            {"{{namespace}}": f"min by (namespace) ({_AUDIT}complete{{{_WORKERS}}})"},
+            kind="state-timeline",
+            width=6,
+            is_yes_or_no=True,
+        ),
+        Panel(
+            "Objects and verdicts",
+            {
+                "objects that were read": f"sum ({_AUDIT}objects_read{{{_WORKERS}}})",
+                "verdicts": f"sum ({_AUDIT}verdicts{{{_WORKERS}}})",
+                "new verdicts": f"sum ({_AUDIT}evaluated{{{_WORKERS}}})",
+            },
+            width=12,
         ),
     ),
     "Configuration, certificates, cluster": (

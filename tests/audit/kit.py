@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
+from gateway.tools.audit import metrics
 from tests.kit import call_command
 
 if TYPE_CHECKING:
@@ -180,3 +181,10 @@ PLUG_INS: Final[list[tuple[str, str, Json | None]]] = [
     ("serviceaccounts", "shop", {"imagePullSecrets": [{"name": "s"}]}),
 ]
 """Changes of what plug-ins read, for :meth:`World.set`. ``NEXT`` depends on most of them."""
+
+
+def audit_exposition() -> str:
+    """Return metrics of a continuous audit with a finding."""
+    finding = dict(zip(metrics._LABELS, ("object", "denied", "named/named", "shop"), strict=True))
+    numbers = dict.fromkeys(metrics._SINGLE, 1)
+    return metrics.exposition({**numbers, "groups": [{**finding, "objects": 1}]}).decode()

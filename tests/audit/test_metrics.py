@@ -34,6 +34,7 @@ def test_the_numbers_are_written_as_metrics(world: World, tmp_path: Path) -> Non
     assert metric_of(text, "admission_gateway_audit_findings", labels) == 1
     assert metric_of(text, "admission_gateway_audit_verdicts", {}) == 2
     assert metric_of(text, "admission_gateway_audit_complete", {}) == 1
+    assert "admission_gateway_audit_interval_seconds" not in text
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
@@ -93,6 +94,7 @@ def test_a_continuous_audit_goes_on_through_failures_and_changes_until_it_is_tol
         eventually(lambda: f"{name}{{" in get("/metrics"))
         world.add("shop", "configmaps", "second")
         eventually(lambda: metric_of(get("/metrics"), name, labels) == 2)
+        assert metric_of(get("/metrics"), "admission_gateway_audit_interval_seconds", {}) == 1
         world.policy("named", "true")
         eventually(lambda: f"{name}{{" not in get("/metrics"))
         assert (tmp_path / "findings.jsonl").read_text() == ""

@@ -28,7 +28,17 @@ _WORDS: Final = {
         "unless",
         "offset",
     ),
-    *("absent", "changes", "histogram_quantile", "increase", "min_over_time", "rate", "time"),
+    *(
+        "absent",
+        "absent_over_time",
+        "max_over_time",
+        "changes",
+        "histogram_quantile",
+        "increase",
+        "min_over_time",
+        "rate",
+        "time",
+    ),
 }
 _TEXT: Final = re.compile(r'"(?:[^"\\]|\\.)*"')
 _SELECTOR: Final = re.compile(r"(\w+)\{([^}]*)\}")

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from deploy.alerts import ALERTS, PREFIX, WATCHDOG_ALERTS
-from deploy.monitoring import DASHBOARD, PROMETHEUS_RULE, ROOT, outputs
+from deploy.alerts import ALERTS, PREFIX
+from deploy.monitoring import APART, DASHBOARD, PROMETHEUS_RULE, ROOT, outputs
 from deploy.worker_metrics import WORKER_METRICS
 from gateway.observe.telemetry.definitions import DEFINITIONS
 from gateway.tools.watchdog.run import Counters, exposition
+from tests.audit.kit import audit_exposition
 from tests.deploy.cluster import MANIFEST, objects
 from tests.deploy.prometheus import plain_rules
 from tests.deploy.promql import TARGET_LABELS, unknown_names
@@ -27,14 +28,21 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SERIES = {name: labels for each in (*DEFINITIONS, *WORKER_METRICS) for name, labels in each.series.items()}
-LABELS = frozenset().union(*SERIES.values())
-WATCHDOG = {
-    name: frozenset(re.findall(r"(\w+)=", labels or ""))
-    for name, labels in re.findall(r"^(\w+)(?:{(.*)})? ", exposition(Counters()), re.MULTILINE)
+OF_APART = {
+    of: {
+        name: frozenset(re.findall(r"(\w+)=", labels or ""))
+        for name, labels in re.findall(r"^(\w+)(?:{(.*)})? ", text, re.MULTILINE)
+    }
+    for of, text in (("watchdog", exposition(Counters())), ("audit", audit_exposition()))
 }
-"""Series of the watchdog, with their labels."""
+"""By key of ``APART``, its series with their labels."""
+ON_DASHBOARD = SERIES | OF_APART["audit"]
+LABELS = frozenset().union(*ON_DASHBOARD.values())
 RUNBOOKS = DOCS / "runbooks"
-EVERY = [*((alert, SERIES) for alert in ALERTS), *((alert, WATCHDOG) for alert in WATCHDOG_ALERTS)]
+EVERY = [
+    *((alert, SERIES) for alert in ALERTS),
+    *((alert, OF_APART[of]) for of, alerts in APART.items() for alert in alerts),
+]
 """Each alert, and the series that it may be about."""
 NAMES = [alert.name for alert, _ in EVERY]
 
@@ -97,7 +105,7 @@ def test_an_alert_names_only_metrics_and_labels_that_exist(alert: Any, series: A
 
 
 def test_a_query_of_the_dashboard_names_only_metrics_and_labels_that_exist() -> None:
-    assert {name for query in queries() for name in unknown_names(query, SERIES)} == set()
+    assert {name for query in queries() for name in unknown_names(query, ON_DASHBOARD)} == set()
     legends = [target["legendFormat"] for panel in panels() for target in panel.get("targets", ())]
     assert set(re.findall(r"{{(\w+)}}", "".join(legends))) <= LABELS | TARGET_LABELS | {"alertname"}
 
@@ -136,10 +144,11 @@ def test_every_runbook_page_is_that_of_an_alert() -> None:
 
 
 def test_metrics_in_runbooks_exist() -> None:
+    every = {*SERIES, *OF_APART["watchdog"], *OF_APART["audit"]}
     for file in RUNBOOKS.glob("*.md"):
         text = file.read_text()
         for name in re.findall(r"\b(?:admission_gateway|process)_\w+", text):
-            assert any(series.startswith(name) for series in {**SERIES, **WATCHDOG}), (file.name, name)
+            assert any(series.startswith(name) for series in every), (file.name, name)
 
 
 def test_the_command_of_the_page_writes_the_rules_of_the_operator_s_resource(tmp_path: Path) -> None:

@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from deploy.alerts import ALERTS, PREFIX
+from deploy.monitoring import APART
 
 G: Final = "admission_gateway_"
-BY_NAME: Final = {alert.name: alert for alert in ALERTS}
+BY_NAME: Final = {alert.name: alert for alerts in (ALERTS, *APART.values()) for alert in alerts}
 POD: Final = {"namespace": "ns", "pod": "a", "job": "ns/admission-gateway", "instance": "10.0.0.1:9090"}
 OTHER_POD: Final = {**POD, "pod": "b", "instance": "10.0.0.2:9090"}
 JOB: Final = {"namespace": "ns", "job": POD["job"]}
+NS: Final = {"namespace": "ns"}
 HOOK: Final = {"name": "h.test", "type": "validating"}
 SUMMED: Final = {"namespace": "ns", **HOOK}
 PLAN: Final = {**HOOK, "configuration": "checks"}
@@ -84,6 +86,11 @@ def waits(
     """Return the series of a rollout plan that waits for *reason*."""
     labels = {**PLAN, "configuration": configuration, "reason": reason}
     return series("rollout_plan_waiting", values, pod, **labels)
+
+
+def passes(values: str) -> list[dict[str, str]]:
+    """Return the series of a continuous audit with an interval of ten minutes, and passes at *values*."""
+    return [series("audit_last_pass_timestamp_seconds", values), series("audit_interval_seconds", "600x90")]
 
 
 REJECTED: Final = {**HOOK, "operation": "CREATE", "rejection_code": "503"}
@@ -353,5 +360,61 @@ CASES: Final = (
         "until the mode was written",
         DAY_S // 60,
         [series("rollout_plan_phase", "1x1200 stale", **PLAN, phase="Held")],
+    ),
+    Case(
+        "RegistrationRelaxed",
+        "by the watchdog",
+        1,
+        [series("watchdog_relaxed", "1x9", kind="ValidatingWebhookConfiguration", step="Exempt")],
+        {"namespace": "ns", "kind": "ValidatingWebhookConfiguration", "step": "Exempt"},
+    ),
+    Case("RegistrationRelaxed", "never", 1),
+    Case("WatchdogAlerting", "in one of two replicas", 1, [series("watchdog_alerting", "1x9")], NS),
+    Case("WatchdogAlerting", "no longer", 4, [series("watchdog_alerting", "1x2 0x9")]),
+    Case("WatchdogSilent", "for minutes", 6, [series("watchdog_last_look_timestamp_seconds", "0x9")], NS),
+    Case(
+        "WatchdogSilent",
+        "another replica looks",
+        6,
+        [
+            series("watchdog_last_look_timestamp_seconds", "0x9"),
+            series("watchdog_last_look_timestamp_seconds", "0+60x9", OTHER_POD),
+        ],
+    ),
+    Case("AuditIncomplete", "for three rounds", 31, [series("audit_complete", "0x40")], NS),
+    Case(
+        "AuditIncomplete",
+        "a webhook fails",
+        31,
+        [
+            series("audit_complete", "1x40"),
+            series("audit_findings", "2x40", part="object", finding="failed", webhook="c/h"),
+        ],
+        NS,
+    ),
+    Case("AuditIncomplete", "once", 31, [series("audit_complete", "0x10 1x40")]),
+    Case(
+        "AuditIncomplete",
+        "denials are verdicts",
+        31,
+        [
+            series("audit_complete", "1x40"),
+            series("audit_findings", "2x40", part="object", finding="denied", webhook="c/h"),
+        ],
+    ),
+    Case("AuditStale", "since the beginning", 60, passes("0x90"), NS),
+    Case("AuditStale", "always just below two intervals", 60, passes("-1100+60x90")),
+    Case("AuditStale", "there is none", 80, labels={}),
+    Case("AuditStale", "half an hour without a pod", 90, passes("0+60x60 _x30 5400+60x30")),
+    Case(
+        "WorkloadsRefusedAtRestart",
+        "three",
+        31,
+        [series("audit_workloads_refused_at_restart", "3x40")],
+        NS,
+        "3",
+    ),
+    Case(
+        "WorkloadsRefusedAtRestart", "none", 31, [series("audit_workloads_refused_at_restart", "3x10 0x40")]
     ),
 )

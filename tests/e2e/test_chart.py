@@ -15,7 +15,7 @@ import yaml
 
 from admission_gateway_worker.policies import definitions
 from deploy.chart_values import CHART, README
-from deploy.monitoring import DASHBOARD, PROMETHEUS_RULE, ROOT
+from deploy.monitoring import APART, DASHBOARD, PROMETHEUS_RULE, ROOT, apart_rule
 from deploy.render import MANIFEST, manifest
 from gateway import __version__
 from gateway.config.merge.custom_resource import PLURALS
@@ -698,15 +698,29 @@ def test_rules_and_dashboard_are_those_of_the_project() -> None:
     assert json.loads(dashboard) == json.loads(DASHBOARD.read_text())
 
 
-def test_the_alerts_of_the_watchdog_are_rules_for_prometheus(tmp_path: Path) -> None:
-    name = f"{NAME}-watchdog"
+@pytest.mark.parametrize("of", APART)
+def test_what_is_apart_from_the_gateway_has_a_pod_monitor_and_rules_of_its_own(of: str) -> None:
+    name = f"{NAME}-{of}"
     rule = only("PrometheusRule", name, MONITORING)
-    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(rule["spec"]))
-    status, output = promtool("check", "rules", tmp_path / "rules.yaml")
-    assert status == 0, output
+    assert rule["spec"] == yaml.safe_load(apart_rule(of).read_text())
     monitor, deployment = only("PodMonitor", name, MONITORING), only("Deployment", name, MONITORING)
-    labels = deployment["spec"]["template"]["metadata"]["labels"]
-    assert monitor["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    template = deployment["spec"]["template"]
+    wanted = monitor["spec"]["selector"]["matchLabels"]
+    assert wanted.items() <= template["metadata"]["labels"].items()
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    (container,) = template["spec"]["containers"]
+    assert endpoint["port"] in {port["name"] for port in container["ports"]}
+    assert {one["metadata"]["namespace"] for one in (rule, monitor)} == {
+        deployment["metadata"]["namespace"],
+        "monitoring",
+    }
+
+
+def test_an_audit_of_a_schedule_has_nothing_to_scrape() -> None:
+    found = objects(MONITORING, "--set=audit.continuous=false")
+    names = [one["kind"] for one in found if one["metadata"]["name"] == f"{NAME}-audit"]
+    assert "CronJob" in names
+    assert not {"PodMonitor", "PrometheusRule"} & set(names)
 
 
 def test_a_namespace_of_the_watchdog_is_left_out_of_the_registration() -> None:

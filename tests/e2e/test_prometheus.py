@@ -14,9 +14,10 @@ import pytest
 import yaml
 
 from deploy.alerts import ALERTS
-from deploy.monitoring import DASHBOARD, RUNBOOKS
+from deploy.monitoring import APART, DASHBOARD, RUNBOOKS, apart_rule
+from tests.audit.kit import audit_exposition
 from tests.deploy.prometheus import plain_rules
-from tests.e2e.alert_cases import CASES
+from tests.e2e.alert_cases import BY_NAME, CASES
 from tests.e2e.monitoring import Prometheus, promtool
 from tests.e2e.objects import config_map
 from tests.e2e.setups import BehindGateway, Hook, rule
@@ -42,6 +43,7 @@ WITHOUT_DATA = {
     "admission_gateway_cluster": "the gateway of the test watches no cluster",
     "admission_gateway_match_condition": "its webhooks have no matchConditions",
     "admission_gateway_mutation_disputes": "its mutating webhooks come to rest",
+    "admission_gateway_audit": "there is no audit",
     "admission_gateway_rollout_plan": "its webhooks have no rollout plans",
     "admission_gateway_webhook_not_enforced": "its webhooks are enforced",
     "admission_gateway_requests_refused": "every request is answered",
@@ -57,25 +59,32 @@ WITHOUT_DATA = {
 """The beginnings of metrics that a plain gateway has not, with the reason."""
 
 
+OF_APART = [apart_rule(of) for of in APART]
+
+
 @pytest.fixture
 def rules(tmp_path: Path) -> Path:
     return plain_rules(tmp_path)
 
 
 def test_promtool_accepts_the_rules(rules: Path) -> None:
-    status, text = promtool("check", "rules", "--lint=all", "--lint-fatal", rules)
+    status, text = promtool("check", "rules", "--lint=all", "--lint-fatal", rules, *OF_APART)
     assert status == 0, text
 
 
 def test_alerts_fire_as_their_cases_say(rules: Path, tmp_path: Path) -> None:
     file = tmp_path / "cases.yaml"
-    file.write_text(yaml.safe_dump({"rule_files": [str(rules)], "tests": [case.test() for case in CASES]}))
+    file.write_text(
+        yaml.safe_dump(
+            {"rule_files": [*map(str, (rules, *OF_APART))], "tests": [case.test() for case in CASES]}
+        )
+    )
     status, text = promtool("test", "rules", file)
     assert status == 0, text
 
 
 def test_every_alert_has_cases_in_which_it_fires_and_does_not() -> None:
-    for alert in ALERTS:
+    for alert in BY_NAME.values():
         outcomes = {case.labels is not None for case in CASES if case.alert == alert.name}
         assert outcomes == {True, False}, alert.name
 
@@ -156,8 +165,10 @@ def test_commands_of_runbooks_find_something_in_a_scrape(gateway: GatewayProcess
     with urllib.request.urlopen(openmetrics, timeout=PATIENCE_S) as response:
         (tmp_path / "openmetrics").write_bytes(response.read())
     (tmp_path / "text").write_text(gateway.admin("/metrics")[1])
+    (tmp_path / "audit").write_text(audit_exposition())
     stubs = (
-        'kubectl() { case "$*" in *"-o name") echo pod/a;; *proxy/metrics) cat_metrics text; esac; }\n'
+        'kubectl() { case "$*" in *"-o name") echo pod/a;; '
+        "*:9091/proxy/metrics) cat_metrics audit;; *proxy/metrics) cat_metrics text; esac; }\n"
         f"cat_metrics() {{ cat {tmp_path}/$1; }}\n"
         'curl() { case "$*" in *openmetrics*) cat_metrics openmetrics;; *) cat_metrics text; esac; }\n'
         "sleep() { :; }\nkill() { :; }\n"

@@ -103,3 +103,50 @@ topologySpreadConstraints:
 {{- define "ag.worker" -}}
 {{- mergeOverwrite (deepCopy .root.Values.workerDefaults) (deepCopy (.worker | default dict)) | toYaml -}}
 {{- end -}}
+
+{{/* The PodMonitor and PrometheusRule of pods with a port `metrics`, if there are to be any.
+     In: (dict "root" $ "name" NAME "fullname" NAME "namespace" NAMESPACE "rule" FILE) */}}
+{{- define "ag.podMonitoring" -}}
+{{- with .root.Values.serviceMonitor }}
+{{- if .enabled }}
+---
+apiVersion: monitoring.coreos.com/v1
+kind: PodMonitor
+metadata:
+  name: {{ $.fullname }}
+  namespace: {{ .namespace | default $.namespace }}
+  {{- include "ag.metadata" (dict "root" $.root "name" $.name "labels" .labels) | nindent 2 }}
+spec:
+  namespaceSelector: {matchNames: [{{ $.namespace }}]}
+  selector:
+    matchLabels:
+      {{- include "ag.selector" $ | nindent 6 }}
+  podMetricsEndpoints:
+    - port: metrics
+      path: /metrics
+      interval: {{ .interval }}
+      scrapeTimeout: {{ .scrapeTimeout }}
+      {{- with .relabelings }}
+      relabelings:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- with .metricRelabelings }}
+      metricRelabelings:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+{{- end }}
+{{- end }}
+{{- with .root.Values.prometheusRule }}
+{{- if .enabled }}
+---
+apiVersion: monitoring.coreos.com/v1
+kind: PrometheusRule
+metadata:
+  name: {{ $.fullname }}
+  namespace: {{ .namespace | default $.namespace }}
+  {{- include "ag.metadata" (dict "root" $.root "name" $.name "labels" .labels) | nindent 2 }}
+spec:
+  {{- toYaml ($.root.Files.Get (printf "files/%s-rule.yaml" $.rule) | fromYaml) | nindent 2 }}
+{{- end }}
+{{- end }}
+{{- end -}}

@@ -36,8 +36,10 @@ _SINGLE: Final = {
     "complete": ("complete", "1 if the last pass read all objects and each has a verdict"),
     "seconds": ("duration_seconds", "How long the last pass took"),
     "began": ("last_pass_timestamp_seconds", "When the last pass began, in seconds since 1970"),
+    "intervalSeconds": ("interval_seconds", "Seconds after which a continuous audit begins anew"),
 }
-"""By member of the report, the name of its metric without prefix, and its description."""
+"""By member of the report, the name of its metric without prefix, and its description. Only continuous audits
+have ``intervalSeconds``."""
 PREFIX: Final = "admission_gateway_audit_"
 
 
@@ -47,7 +49,8 @@ class _Collector:
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         for member, (name, help_) in _SINGLE.items():
-            yield GaugeMetricFamily(f"{PREFIX}{name}", help_, float(self._report[member]))
+            if member in self._report:
+                yield GaugeMetricFamily(f"{PREFIX}{name}", help_, float(self._report[member]))
         findings = GaugeMetricFamily(
             f"{PREFIX}findings", "Findings of the last pass, without Pods that are alike", labels=_LABELS
         )

@@ -47,7 +47,6 @@ async def continuously(parsed: argparse.Namespace, store: Store) -> None:
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
-    interval_s = _INTERVAL_S if parsed.interval is None else parsed.interval
     failures = 0
     with ExitStack() as stack:
         port: metrics.MetricsPort | None = None
@@ -55,8 +54,9 @@ async def continuously(parsed: argparse.Namespace, store: Store) -> None:
             port = stack.enter_context(metrics.served(*parsed.metrics_listen))
             logs.print_error(f"metrics on port {port.port}")
         following = _Following(parsed, store, port)
+        interval_s = following.interval_s
         while not ended.is_set():
-            making = asyncio.create_task(following.round(interval_s))
+            making = asyncio.create_task(following.round())
             ending = asyncio.create_task(ended.wait())
             await asyncio.wait((making, ending), return_when=asyncio.FIRST_COMPLETED)
             ending.cancel()
@@ -85,6 +85,8 @@ class _Following:
     """The rounds of a continuous audit: each with the configuration as it is when the round begins."""
 
     def __init__(self, parsed: argparse.Namespace, store: Store, port: metrics.MetricsPort | None) -> None:
+        self.interval_s: float = _INTERVAL_S if parsed.interval is None else parsed.interval
+        """How long a round lasts."""
         self._parsed = parsed
         self._store = store
         self._port = port
@@ -94,8 +96,8 @@ class _Following:
         self._told: list[str] = []
         """Problems that are printed already."""
 
-    async def round(self, lasts_s: float) -> None:
-        """Follow the cluster for *lasts_s* seconds.
+    async def round(self) -> None:
+        """Follow the cluster for the interval.
 
         The result is printed and written once everything is evaluated, or else at the end. Metrics are
         renewed after changes.
@@ -113,7 +115,7 @@ class _Following:
         follower, is_written, fresh_at = self._follower, False, 0.0
         async with offline_gateway(with_cluster(config, target)) as gateway:
             await follower.use(gateway, time.time())
-            deadline = time.monotonic() + lasts_s
+            deadline = time.monotonic() + self.interval_s
             while (now := time.monotonic()) < deadline:
                 # The state of watches changes without an event.
                 wait_s = deadline - now if follower.is_settled else _FIRST_PAUSE_S
@@ -156,7 +158,12 @@ class _Following:
     def _report(self, gateway: OfflineGateway, this: Pass, max_examples: int) -> dict[str, Any]:
 
         now = time.time()
-        told = {**about(self._parsed, gateway), "began": now, "seconds": round(now - this.began, 3)}
+        told = {
+            **about(self._parsed, gateway),
+            "began": now,
+            "seconds": round(now - this.began, 3),
+            "intervalSeconds": self.interval_s,
+        }
 
         return document(self._store, this, told, max_examples)
 
