@@ -209,7 +209,7 @@ def test_wrong_usage_is_named(tmp_path: Path) -> None:
     new, source = new_configuration(tmp_path / "config"), recorded(tmp_path, 1)
     for arguments, message in (
         ((source,), "--config"),
-        (("--config", new), "expected one of RECORDING, --audit-log, --objects and --cluster-objects"),
+        (("--config", new), "expected RECORDING, --audit-log, --objects or --cluster-objects"),
         ((source, "--config", tmp_path / "a" / "b"), "expected --old: there is no folder"),
         ((source, "--config", new, "--force"), "--force needs --output"),
         (

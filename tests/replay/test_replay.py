@@ -269,8 +269,8 @@ def test_hostile_texts_forge_nothing(tmp_path: Path, start_worker: StartWorker) 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "expected one of RECORDING"),
-        (("a", "--objects", "b"), "expected one of RECORDING"),
+        ((), "expected RECORDING, --audit-log, --objects or --cluster-objects"),
+        (("a", "--plan", "--objects", "b"), "--plan: expected RECORDING or --audit-log"),
         (("a", "--updates-as-creates"), "--updates-as-creates needs --audit-log"),
         (("a", "--max-failures", "-1"), "expected a number from 0"),
         (("none",), "No such file"),

@@ -184,6 +184,24 @@ def test_objects_without_a_namespace_are_refused_with_advice(tmp_path: Path, con
     assert "write a ClusterPolicyException" in done.stderr
 
 
+def test_several_sources_have_exceptions_in_one_file(tmp_path: Path, config: Path) -> None:
+    source = recording(tmp_path / "r.gz", *reviews(*made_of("web", "shop", "nginx", p="x")))
+    stored = made_of("cron", "pay", "nginx", p="x")[0]["object"]
+    (tmp_path / "o.json").write_text(json.dumps({"items": [stored]}))
+    sources = (source, "--objects", tmp_path / "o.json")
+    file = tmp_path / "e.yaml"
+    options = ("--write-exceptions", file, "--exceptions-max-percent", "100")
+    found = replay(*sources, "--config", config, *options)
+    assert found["comparedWith"] == (
+        "the recorded answers, and with an admission of each object, which has no recorded answer"
+    )
+    by_namespace = {one["metadata"]["namespace"]: one["spec"]["match"] for one in written(file)}
+    assert by_namespace["shop"]["owners"] == ["Deployment.apps/web"]
+    assert by_namespace["pay"]["names"] == ["cron"]
+    again = replay(*sources, "--config", config, file)
+    assert (again["newlyDenied"], again["replayed"]) == (0, 5)
+
+
 def test_objects_have_no_user_and_what_controllers_made_has_theirs(tmp_path: Path, config: Path) -> None:
     objects = [one["object"] for one in made_of("web", "shop", "nginx", p="x")]
     for number, one in enumerate(objects):

@@ -120,7 +120,7 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
             refuse(f"--write-exceptions: {file.parent} is not a folder")
     if parsed.plan and (parsed.against or parsed.write_exceptions or parsed.html):
         refuse("--plan: not together with --against, --write-exceptions or --html")
-    if parsed.plan and not (parsed.files or parsed.audit_log):
+    if parsed.plan and (parsed.objects or parsed.cluster_objects):
         refuse("--plan: expected RECORDING or --audit-log, whose reviews have times")
     if not 0 < parsed.exceptions_expire_after <= _MAX_DAYS:
         refuse(f"--exceptions-expire-after: expected 1 to {_MAX_DAYS} days")
@@ -319,6 +319,11 @@ async def _pass(
 
 def _answers_of_source(parsed: argparse.Namespace) -> str:
     """Return what results are compared with where no other configuration is given."""
-    if parsed.objects or parsed.cluster_objects:
-        return "an admission of each object, which has no recorded answer"
-    return "the answers in the audit log" if parsed.audit_log else "the recorded answers"
+    answers = {
+        "the recorded answers": parsed.files,
+        "the answers in the audit log": parsed.audit_log,
+        "an admission of each object, which has no recorded answer": (
+            parsed.objects or parsed.cluster_objects
+        ),
+    }
+    return ", and with ".join(text for text, is_given in answers.items() if is_given)

@@ -58,10 +58,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> None:
-    """Call *refuse*, which exits with an error, unless *parsed* names one source of reviews."""
-    sources = [parsed.files, parsed.audit_log, parsed.objects, parsed.cluster_objects]
-    if sum(map(bool, sources)) != 1:
-        refuse("expected one of RECORDING, --audit-log, --objects and --cluster-objects")
+    """Call *refuse*, which exits with an error, unless *parsed* names a source of reviews."""
+    if not (parsed.files or parsed.audit_log or parsed.objects or parsed.cluster_objects):
+        refuse("expected RECORDING, --audit-log, --objects or --cluster-objects")
     if parsed.updates_as_creates and not parsed.audit_log:
         refuse("--updates-as-creates needs --audit-log")
 
@@ -73,33 +72,33 @@ async def cases(
     found: Found,
     left_out: set[tuple[str, str, str]],
 ) -> AsyncIterator[Case]:
-    """Yield the reviews of the source that was chosen, numbered."""
+    """Yield the reviews of the sources that were chosen, one source after the other, numbered."""
     numbers = count()
+    for case in _file_cases(parsed, found, left_out):
+        yield replace(case, number=next(numbers))
     if parsed.cluster_objects:
         from gateway.tools.replay.cluster import ClusterObjects
 
         assert target is not None
         async for case in ClusterObjects(target, config.webhooks).cases(found):
             yield replace(case, number=next(numbers))
-        return
-    for case in _file_cases(parsed, found, left_out):
-        yield replace(case, number=next(numbers))
 
 
 def _file_cases(
     parsed: argparse.Namespace, found: Found, left_out: set[tuple[str, str, str]]
 ) -> Iterator[Case]:
+    if parsed.files:
+        from gateway.tools.replay.recordings import Recordings
+
+        yield from Recordings(parsed.files, left_out).cases(found)
     if parsed.audit_log:
         from gateway.tools.replay.audit_log import AuditLog
 
-        return AuditLog(parsed.audit_log, updates_as_creates=parsed.updates_as_creates).cases(found)
+        yield from AuditLog(parsed.audit_log, updates_as_creates=parsed.updates_as_creates).cases(found)
     if parsed.objects:
         from gateway.tools.replay.objects import ObjectFiles
 
-        return ObjectFiles(parsed.objects).cases(found)
-    from gateway.tools.replay.recordings import Recordings
-
-    return Recordings(parsed.files, left_out).cases(found)
+        yield from ObjectFiles(parsed.objects).cases(found)
 
 
 def with_cluster(config: Config, target: KubernetesSettings | None) -> Config:
