@@ -43,7 +43,7 @@ def test_findings_have_what_gitlab_reads(tmp_path: Path, start_worker: StartWork
     denied = next(one for one in found if one["check_name"] == "v/h1.v.test")
     line = WEB[: WEB.index("image: nginx")].count("\n") + 1
     assert denied["location"] == {"path": str(web), "lines": {"begin": line}}
-    assert denied["description"].endswith(": no")
+    assert denied["description"].endswith(": spec.containers[0].image: no")
     assert {one["check_name"] for one in found} >= {"unreadable-manifest", "v/h0.v.test", "v/h2.v.test"}
     assert any("1.38" in one["description"] for one in found)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pytest
 
@@ -11,6 +11,7 @@ from tests.kit import call_command
 from tests.preview.kit import CONFIG_MAP, WEB, configure, deny, of, pods
 
 if TYPE_CHECKING:
+    from collections.abc import Set
     from pathlib import Path
 
     from tests.faults.kit import StartWorker
@@ -18,16 +19,53 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.process
 
 
+class Element(NamedTuple):
+    """What an element of JUnit's XML may have, as systems of continuous integration read it."""
+
+    required: Set[str] = frozenset()
+    optional: Set[str] = frozenset()
+    children: tuple[str, ...] = ()
+    """In this order, any number of each."""
+
+
+ELEMENTS: Final = {
+    "testsuites": Element(children=("testsuite",)),
+    "testsuite": Element({"name", "tests"}, {"failures", "errors", "skipped"}, ("testcase",)),
+    "testcase": Element(
+        {"classname", "name"}, {"file", "line"}, ("skipped", "error", "failure", "system-out")
+    ),
+    "skipped": Element({"message"}),
+    "error": Element({"message"}),
+    "failure": Element({"message"}),
+    "system-out": Element(),
+}
+
+
+def check(element: ET.Element) -> None:
+    """Find what readers would refuse, or would read otherwise, in *element* and below it."""
+    allowed = ELEMENTS[element.tag]
+    assert allowed.required <= set(element.keys()) <= allowed.required | allowed.optional, element.tag
+    order = [allowed.children.index(child.tag) for child in element]
+    assert order == sorted(order)
+    if element.tag == "testcase":
+        # A case has one result.
+        assert sum(child.tag != "system-out" for child in element) <= 1
+    for child in element:
+        check(child)
+
+
 def junit(folder: Path, *arguments: object, status: int = 1) -> ET.Element:
     file = folder / "preview.xml"
     done = call_command("preview", *arguments, "--junit", file)
     assert done.returncode == status, done.stdout + done.stderr
     found = ET.fromstring(file.read_bytes())
+    check(found)
     keys = [(one.get("classname"), one.get("name")) for one in found.iter("testcase")]
     assert len(set(keys)) == len(keys)
     for suite in found:
         assert suite.get("tests") == str(len(suite))
-        assert suite.get("failures") == str(len(list(suite.iter("failure"))))
+        for tag, count in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
+            assert suite.get(count, "0") == str(len(list(suite.iter(tag))))
     return found
 
 

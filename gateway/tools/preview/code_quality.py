@@ -41,8 +41,10 @@ class CodeQualityOutput:
         """Take the findings of an object of the input."""
         del found
         for one in listed:
-            text = f"{one.about.name}: {one.finding.message}"
-            self._add(one.finding.rule, one.finding.level, text, one.finding.place, one.fingerprint)
+            finding = one.finding
+            field = f"{finding.path}: " if finding.path and finding.path not in finding.message else ""
+            text = f"{one.about.name}: {field}{finding.message}"
+            self._add(finding.rule, finding.level, text, finding.place, one.fingerprint)
 
     def add_unreadable(self, found: Unreadable) -> None:
         """Take what is no object."""

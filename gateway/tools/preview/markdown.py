@@ -134,6 +134,8 @@ def _finding(listed: Listed) -> str:
     mode = f" in the mode {one.mode}" if one.mode != "Enforce" else ""
     by = f"{VERBS[one.kind]} by {code(one.webhook or one.rule)}{mode}"
     lines = [f"- {code(str(one.place))}: {about} {by}  ", *map(code, one.message.split("\n")[:10])]
+    if one.path and one.path not in one.message:
+        lines.append(f"field {code(one.path)}")
     return "\n  ".join(lines)
 
 
