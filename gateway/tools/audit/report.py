@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from admission_gateway_worker.text import printable
+from gateway.base.report_lines import NOT_CALLED, counted, section
 from gateway.base.text import rfc3339
 
 if TYPE_CHECKING:
@@ -151,24 +152,13 @@ def as_text(report: Json) -> Iterator[str]:
         yield from _section(report, "object", finding, title)
     owners = [one for one in report["owners"] if one["denied"]]
     if any(one["owner"] for one in owners):
-        yield ""
-        yield f"denied objects by {report['ownerLabel']}:"
-        for one in owners:
-            yield f"  {one['denied']:>7,}  {one['owner'] or '(without the label)'}"
-    for title, name in (("skipped", "skipped"), ("not evaluated", "notEvaluated")):
-        if report[name]:
-            yield ""
-            yield f"{title}:"
-            yield from (f"  {one['objects']:>7,}  {one['reason']}" for one in report[name])
-    for title, name in (
-        ("webhooks that are not called, because of their sideEffects", "webhooksLeftOut"),
-        ("not read", "notes"),
-        ("incomplete", "problems"),
-    ):
-        if report[name]:
-            yield ""
-            yield f"{title}:"
-            yield from (f"  {text}" for text in report[name])
+        lines = (f"{one['denied']:>7,}  {one['owner'] or '(without the label)'}" for one in owners)
+        yield from section(f"denied objects by {report['ownerLabel']}", lines)
+    yield from counted("skipped", report["skipped"], "objects")
+    yield from counted("not evaluated", report["notEvaluated"], "objects")
+    yield from section(NOT_CALLED, report["webhooksLeftOut"])
+    yield from section("not read", report["notes"])
+    yield from section("incomplete", report["problems"])
 
 
 def _restarts(report: Json) -> Iterator[str]:

@@ -13,17 +13,23 @@ DEFAULT_STATE: Final = Path(".admission-gateway")
 """The folder of ``serve --state``."""
 
 
-def add_config(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
-    """Add ``--config`` to *parser*."""
+def add_config(
+    parser: argparse.ArgumentParser,
+    option: str = "--config",
+    *,
+    required: bool = True,
+    what: str = "configuration files, or folders of configuration files",
+) -> None:
+    """Add ``--config``, or another *option* for configurations, to *parser*. *what* is its help."""
     parser.add_argument(
-        "--config",
+        option,
         metavar="DIR_OR_FILE",
         nargs="+",
         action="extend",
         type=Path,
         required=required,
         default=None if required else [],
-        help="configuration files, or folders of configuration files",
+        help=what,
     )
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gateway.base import logs
 from gateway.base.errors import ConfigError, Problem
 from gateway.base.progress import Progress
+from gateway.base.report_lines import number_of
 from gateway.server.kubernetes import select_cluster as cluster
 from gateway.tools.cli import migrate_prove
 
@@ -189,7 +190,7 @@ def _lines(plan: Plan) -> Iterator[str]:
     for moved in plan.moved:
         title, objects = moved.engine.title, moved.found.objects
         webhooks = sum(len(one["webhooks"]) for one in moved.old.documents)
-        yield f"{title}: {_counted(len(objects), 'document')}, {_counted(webhooks, 'webhook')}"
+        yield f"{title}: {number_of(len(objects), 'document')}, {number_of(webhooks, 'webhook')}"
         headings = {
             "native": "run in the gateway, as CEL",
             "worker": f"run in the worker of {title}",
@@ -263,7 +264,3 @@ def _webhooks(moved: Moved) -> Iterator[tuple[str, list[str]]]:
 
     for one in moved.old.documents:
         yield title(one), [str(entry.get("name")) for entry in one["webhooks"]]
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

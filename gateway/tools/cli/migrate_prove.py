@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from gateway.base import logs
 from gateway.base.errors import ClusterError, ConfigError, GatewayError, Problem
+from gateway.base.report_lines import NOT_CALLED, counted, number_of, section
 from gateway.server.kubernetes import select_cluster as cluster
 from gateway.tools.cli import replay_sources
 from gateway.tools.cli.arguments import add_config
@@ -41,15 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     replay_sources.add_arguments(parser)
     add_config(parser)
-    add(
-        "--old",
-        metavar="DIR_OR_FILE",
-        nargs="+",
-        action="extend",
-        type=Path,
-        default=[],
-        help=f"webhook configurations of the old engine (default: the folder {OLD} beside --config)",
-    )
+    what = f"webhook configurations of the old engine (default: the folder {OLD} beside --config)"
+    add_config(parser, "--old", required=False, what=what)
     add(
         "--connect",
         metavar="SERVER=HOST:PORT",
@@ -254,10 +248,10 @@ def _write(parsed: argparse.Namespace, proof: Proof) -> list[str]:
 
 
 def _lines(document: Json, output: Path | None) -> Iterator[str]:
-    through = f"{_reviews(document['compared'])} through {document['configuration']}"
+    through = f"{number_of(document['compared'], 'review')} through {document['configuration']}"
     yield f"{through}, compared with the webhooks of {document['old']}"
     if not document["different"] and not document["undecided"] and document["compared"]:
-        yield f"equal on {_reviews(document['equal'])}; {document['notCompared']:,} not compared"
+        yield f"equal on {number_of(document['equal'], 'review')}; {document['notCompared']:,} not compared"
     else:
         counts = [f"{document[name]:,} {name}" for name in ("equal", "different", "undecided")]
         yield f"{', '.join(counts)}; {document['notCompared']:,} not compared"
@@ -272,30 +266,18 @@ def _lines(document: Json, output: Path | None) -> Iterator[str]:
     if document["differences"] and output is not None:
         yield ""
         yield f"written as test cases: admission-gateway test {output}"
-    for title, name in (
-        ("failed", "failures"),
-        ("not compared", "notComparedByReason"),
-        ("compared, but", "notes"),
-    ):
-        if document[name]:
-            yield ""
-            yield f"{title}:"
-            yield from (f"  {one['reviews']:>7,}  {one['reason']}" for one in document[name])
-    for title, name in (
-        ("webhooks that are not called, because of their sideEffects", "webhooksLeftOut"),
-        ("input", "problems"),
-    ):
-        if document[name]:
-            yield ""
-            yield f"{title}:"
-            yield from (f"  {text}" for text in document[name])
+    yield from counted("failed", document["failures"], "reviews")
+    yield from counted("not compared", document["notComparedByReason"], "reviews")
+    yield from counted("compared, but", document["notes"], "reviews")
+    yield from section(NOT_CALLED, document["webhooksLeftOut"])
+    yield from section("input", document["problems"])
 
 
 def _group(group: Json) -> Iterator[str]:
     example = group["example"]
     place = f" in {example['namespace']}" if example["namespace"] else ""
     user = f" by {example['user']}" if example["user"] else ""
-    yield f"{_reviews(group['count'])}: {group['operation']} {group['kind']}"
+    yield f"{number_of(group['count'], 'review')}: {group['operation']} {group['kind']}"
     yield f"  such as {example['name'] or '(generated name)'}{place}{user}, uid {example['uid']}"
     for one in group["found"]:
         of = f", {', '.join(one['webhooks'])}" if one["webhooks"] else ""
@@ -304,7 +286,3 @@ def _group(group: Json) -> Iterator[str]:
         yield from (f"    + {line}" for line in one["new"])
     if "case" in group:
         yield f"  case: {group['case']}"
-
-
-def _reviews(number: int) -> str:
-    return f"{number:,} review{'' if number == 1 else 's'}"

@@ -45,15 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     replay_sources.add_arguments(parser)
     add_config(parser)
-    add(
-        "--against",
-        metavar="DIR_OR_FILE",
-        nargs="+",
-        action="extend",
-        type=Path,
-        default=[],
-        help="compare with this configuration, run in the same way, instead of the answers at the time",
-    )
+    what = "compare with this configuration, run in the same way, instead of the answers at the time"
+    add_config(parser, "--against", required=False, what=what)
     for option, name in _THRESHOLDS.items():
         add(
             f"--{option.replace('_', '-')}",

@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 from admission_gateway_worker.text import printable
+from gateway.base.report_lines import number_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -41,8 +42,8 @@ def as_text(results: Sequence[CaseResult]) -> Iterator[str]:
 def summary(results: Sequence[CaseResult]) -> str:
     """Return how many cases there are of each status. Only those that passed or failed are always named."""
     count = Counter(result.status for result in results)
-    cases = f"{len(results)} case{'' if len(results) == 1 else 's'}"
     others = [f", {count[name]} {name}" for name in _OTHERS if count[name]]
+    cases = number_of(len(results), "case")
     return f"{cases}: {count['passed']} passed, {count['failed']} failed{''.join(others)}"
 
 

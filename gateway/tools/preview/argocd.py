@@ -20,11 +20,11 @@ import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gateway.base import logs
+from gateway.base.report_lines import number_of
 from gateway.pure.openapi.documents import built_in_schemas
 from gateway.pure.openapi.schemas import GroupVersionKind, UnknownKindError
 from gateway.pure.openapi.types import reference
 from gateway.tools.offline.changes import as_yaml
-from gateway.tools.preview.text import number_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -8,12 +8,12 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from gateway.base.report_lines import number_of
 from gateway.config.kinds.gateway_configuration import NEWEST_VERSION, has_go_types
 from gateway.tools.forecast.findings import Finding, limits, of_config, of_object
 from gateway.tools.preview.fields import parse_field
 from gateway.tools.preview.manifests import Input, Manifest, Place, Unreadable
 from gateway.tools.preview.model import Previewed
-from gateway.tools.preview.text import number_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence

@@ -13,7 +13,8 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from admission_gateway_worker.text import printable
-from gateway.tools.preview.text import VERBS, number_of
+from gateway.base.report_lines import number_of
+from gateway.tools.preview.text import VERBS
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from admission_gateway_worker.text import printable
+from gateway.base.report_lines import number_of
 from gateway.base.text import printable_json
 from gateway.tools.offline.changes import coloured
 
@@ -91,11 +92,6 @@ def summary(totals: Totals) -> str:
     )
     not_stable = f", {totals.not_stable:,} not stable" if totals.not_stable else ""
     return f"{objects}{created}: {results}, {totals.changed:,} changed{not_stable}; {findings}{unreadable}"
-
-
-def number_of(number: int, name: str) -> str:
-    """Return *number* with *name*, in the plural unless it is one."""
-    return f"{number:,} {name}{'' if number == 1 else 's'}"
 
 
 def _about(reviewed: Reviewed) -> Iterator[str]:

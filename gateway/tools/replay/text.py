@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from admission_gateway_worker.text import printable
+from gateway.base.report_lines import NOT_CALLED, counted, number_of, section
 from gateway.tools.replay.report import TITLES
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def as_text(document: dict[str, Any]) -> Iterator[str]:
     """Yield the lines of the report *document*."""
-    through = f"{_reviews(document['replayed'])} through {document['configuration']}"
+    through = f"{number_of(document['replayed'], 'review')} through {document['configuration']}"
     yield f"{through}, compared with {document['comparedWith']}"
     counts = [f"{document[kind]:,} {title}" for kind, title in TITLES.items()]
     yield f"{document['equal']:,} equal, {', '.join(counts)}; {document['leftOut']:,} not replayed"
@@ -24,21 +24,15 @@ def as_text(document: dict[str, Any]) -> Iterator[str]:
         if group["difference"] != kind:
             kind = group["difference"]
             yield ""
-            yield f"{TITLES[kind]}: {_reviews(document[kind])}"
+            yield f"{TITLES[kind]}: {number_of(document[kind], 'review')}"
         place = ", ".join(filter(None, (group["kind"], group["namespace"] and f"in {group['namespace']}")))
         yield f"  {group['count']:>7,}  {group['webhook']}{': ' if place else ''}{place}"
         for example in group["examples"]:
             yield from _example(example)
-    yield from _counted("not replayed", document["leftOutByReason"])
-    yield from _counted("replayed, but", document["notes"])
-    if document["webhooksLeftOut"]:
-        yield ""
-        yield "webhooks that are not called, because of their sideEffects:"
-        yield from (f"  {name}" for name in document["webhooksLeftOut"])
-    if document["problems"]:
-        yield ""
-        yield "input:"
-        yield from (f"  {problem}" for problem in document["problems"])
+    yield from counted("not replayed", document["leftOutByReason"], "reviews")
+    yield from counted("replayed, but", document["notes"], "reviews")
+    yield from section(NOT_CALLED, document["webhooksLeftOut"])
+    yield from section("input", document["problems"])
     if (written := document.get("writtenExceptions")) and not written["problems"]:
         yield from _exceptions(written)
     if document["latency"]:
@@ -74,14 +68,3 @@ def _example(example: dict[str, Any]) -> Iterator[str]:
     for mark, lines in (("-", example["before"]), ("+", example["after"])):
         yield from (f"             {mark} {line}" for line in lines if line)
     yield from (f"             {line}" for line in example["changes"])
-
-
-def _counted(title: str, counts: list[dict[str, Any]]) -> Iterator[str]:
-    if counts:
-        yield ""
-        yield f"{title}:"
-        yield from (f"  {one['reviews']:>7,}  {printable(one['reason'])}" for one in counts)
-
-
-def _reviews(number: int) -> str:
-    return f"{number:,} review{'' if number == 1 else 's'}"
