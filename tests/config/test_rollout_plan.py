@@ -28,6 +28,15 @@ GROUPS = [
     {"name": "critical", "namespaceSelector": {"matchLabels": {"tier": "prod"}}},
 ]
 PLAN: dict[str, Any] = {"stages": STAGES, "groups": GROUPS}
+MANY = {
+    "name": "many",
+    "namespaceSelector": {
+        "matchExpressions": [
+            {"key": "team", "operator": "In", "values": [f"team-{number}" for number in range(4_998)]}
+        ]
+    },
+}
+"""With those of ``GROUPS`` more than a plan may have."""
 
 
 def with_plan(**members: object) -> dict[str, Any]:
@@ -97,6 +106,13 @@ def stage(index: int, **members: object) -> dict[str, Any]:
     [
         (with_rollout({"plan": PLAN, "mode": "Warn"}), "mode", "is not allowed with plan"),
         (with_plan(stages=[]), "plan.stages", "is required with at least one entry"),
+        (with_plan(salt="a\u202e"), "plan.salt", 'found "a\\u202e", expected at most 253 printable'),
+        (with_plan(salt="s" * 254), "plan.salt", 'found "sss'),
+        (
+            with_plan(groups=[*GROUPS, MANY]),
+            "plan.groups",
+            "found 5003 conditions and values, expected at most",
+        ),
         (stage(0, mode=None), "plan.stages[0].mode", "is required; expected Enforce, Warn, Audit or Shadow"),
         (stage(0, mode="Deny"), "plan.stages[0].mode", 'found "Deny", expected Enforce'),
         (

@@ -136,6 +136,17 @@ async def test_without_requests_nothing_is_promoted(tmp_path: Path) -> None:
     assert {gate.value for gate in processes[0].plans.plans[NAME].results} == {"unknown"}
 
 
+async def test_names_of_owners_cannot_control_a_terminal(tmp_path: Path) -> None:
+    _, (one, _) = await begun(tmp_path)
+    one.see(refuses=True, owner="Pod/\x1b[2J\u202e\n")
+    one.plans._published = None, float("-inf")
+    await all_look(one)
+    document = one.store.states[NAME].document
+    for text in (document["reason"], document["next"], "".join(document["gates"])):
+        assert "Pod/" in text
+        assert text.isprintable()
+
+
 async def test_a_request_that_would_be_refused_pauses_the_plan(tmp_path: Path) -> None:
     time, (one, other) = await begun(tmp_path)
     one.see()

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.pure.core.labels import Requirement, Selector
 from gateway.pure.rollout_plan.decide import decide, pause, roll_back, skip
 from gateway.pure.rollout_plan.evidence import InvalidEvidence, Part, Tally
+from gateway.pure.rollout_plan.model import MAX_CONDITIONS, MAX_SALT, Group, Plan, Stage
 from gateway.pure.rollout_plan.reading import InvalidState
 from gateway.pure.rollout_plan.state import MAX_DECISIONS, PlanState, started
 from tests.rollout_plan.build import START_S, evidence, good, newly_denied, plan
@@ -34,6 +36,14 @@ def some_state() -> PlanState:
 @pytest.mark.parametrize("state", [started(plan(), START_S), some_state()])
 def test_a_state_is_read_as_it_was_written(state: PlanState) -> None:
     assert PlanState.from_json(json.loads(json.dumps(state.as_json()))) == state
+
+
+def test_the_state_of_the_largest_plan_is_read() -> None:
+    values = frozenset(map(str, range(MAX_CONDITIONS - 1)))
+    group = Group("many", Selector((Requirement("team", "In", values),)))
+    largest = Plan.of((Stage("Warn", groups=("many",)), Stage("Enforce")), (group,), salt="~" * MAX_SALT)
+    state = started(largest, START_S)
+    assert PlanState.from_json(json.loads(json.dumps(state.as_json()))).outline == largest.outline
 
 
 def test_the_last_decisions_are_kept() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, get_args
 
+from gateway.base.text import shown
 from gateway.config.kinds.declare import (
     Boolean,
     Choice,
@@ -37,6 +38,13 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 REQUIRED: Final = "Required"
 _YEAR_S: Final = 366 * 86_400.0
 _MOST: Final = 1_000_000_000
+
+
+def _salt(text: str) -> str | None:
+    """As states have it, whatever shows them."""
+    if len(text) <= model.MAX_SALT and text.isascii() and text.isprintable():
+        return None
+    return f"found {shown(text)}, expected at most {model.MAX_SALT} printable characters of ASCII"
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +188,7 @@ class PlanEntry(Declared):
         default=(),
     )
     salt: str = declare(
-        Text(maxLength=253),
+        Text("printable ASCII", _salt, maxLength=model.MAX_SALT, pattern="^[ -~]*$"),
         "What ranks namespaces instead of the name of the webhook. Keeps them in place if that changes",
         default="",
     )

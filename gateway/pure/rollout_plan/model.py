@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 MAX_STAGES: Final = 20
 MAX_GROUPS: Final = 16
+MAX_CONDITIONS: Final = 5_000
+"""Conditions of all groups, and values in them: the state of a plan has them, and a bound in bytes."""
+MAX_SALT: Final = 253
 STRENGTH: Final[tuple[Mode, ...]] = ("Shadow", "Audit", "Warn", "Enforce")
 """The modes, the weakest first."""
 
@@ -241,13 +244,17 @@ def enforced_in(webhook: str, stage: Stage, namespaces: Mapping[str, Mapping[str
 def problems(stages: Iterable[Stage], groups: Iterable[Group]) -> Iterator[tuple[str, str]]:
     """Yield what keeps *stages* and *groups* from being a plan: the path of the field, and a message."""
     names: set[str] = set()
+    conditions = 0
     for index, group in enumerate(groups):
+        conditions += sum(1 + len(one.values) for one in group.selector.requirements)
         if group.name in names:
             yield f"groups[{index}].name", f'found "{group.name}" twice'
         if group.selector.is_empty:
             message = "selects every namespace, expected labels that only those of the group have"
             yield f"groups[{index}].namespaceSelector", message
         names.add(group.name)
+    if conditions > MAX_CONDITIONS:
+        yield "groups", f"found {conditions} conditions and values, expected at most {MAX_CONDITIONS}"
     before, named = None, set[str]()
     for index, stage in enumerate(stages):
         at = f"stages[{index}]"

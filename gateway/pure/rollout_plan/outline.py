@@ -8,7 +8,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 from gateway.pure.core.labels import Operator, Requirement, Selector
-from gateway.pure.rollout_plan.model import MAX_GROUPS, MAX_STAGES, STRENGTH, Group, Plan, Stage, problems
+from gateway.pure.rollout_plan.model import (
+    MAX_CONDITIONS,
+    MAX_GROUPS,
+    MAX_SALT,
+    MAX_STAGES,
+    STRENGTH,
+    Group,
+    Plan,
+    Stage,
+    problems,
+)
 from gateway.pure.rollout_plan.reading import InvalidState, count, items, mapping, one_from, text
 
 if TYPE_CHECKING:
@@ -17,8 +27,6 @@ if TYPE_CHECKING:
 _OPERATORS: Final[tuple[Operator, ...]] = get_args(Operator)
 _MAX_NAME: Final = 317
 """Characters of the key of a label."""
-_MAX_ITEMS: Final = 10_000
-"""Requirements of a group, and their values: the whole document has a bound too."""
 
 
 def as_json(outline: Plan) -> Json:
@@ -49,7 +57,7 @@ def from_json(document: object) -> Plan:
     stages = [_stage(mapping(one, "stages")) for one in items(found, "stages", 1, MAX_STAGES)]
     for path, message in problems(stages, groups):
         raise InvalidState(f"outline.{path}: {message}")
-    return Plan.of(stages, groups, salt=text(found, "salt", 253))
+    return Plan.of(stages, groups, salt=text(found, "salt", MAX_SALT))
 
 
 def _labels(selector: Selector) -> list[Json]:
@@ -60,7 +68,7 @@ def _labels(selector: Selector) -> list[Json]:
 
 
 def _group(found: Json) -> Group:
-    labels = [mapping(one, "labels") for one in items(found, "labels", 0, _MAX_ITEMS)]
+    labels = [mapping(one, "labels") for one in items(found, "labels", 0, MAX_CONDITIONS)]
     selector = Selector(
         tuple(
             Requirement(
@@ -83,7 +91,7 @@ def _stage(found: Json) -> Stage:
 
 
 def _texts(found: Json, name: str) -> list[str]:
-    values = items(found, name, 0, _MAX_ITEMS)
+    values = items(found, name, 0, MAX_CONDITIONS)
     if not all(isinstance(one, str) and len(one) <= _MAX_NAME for one in values):
         raise InvalidState(f"{name}: expected texts of at most {_MAX_NAME} characters")
     return [str(one) for one in values]

@@ -10,6 +10,7 @@ import logging
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from gateway.base.errors import ClusterError
+from gateway.server.kubernetes.api_client import MAX_LINE_BYTES, TooLargeError
 from gateway.server.kubernetes.watch import Kind, Pace, Store, Watch
 
 if TYPE_CHECKING:
@@ -18,11 +19,12 @@ if TYPE_CHECKING:
     from gateway.server.kubernetes.access import ClusterAccess
     from gateway.server.kubernetes.api_client import ApiClient
     from gateway.server.rollout.room import Room
+    from gateway.server.rollout.store import Json
 
-PAGE: Final = 16
-"""Objects per answer of a list."""
-MAX_PAGE_BYTES: Final = 48 * 1024 * 1024
-"""Bytes of such an answer: twice those of objects of 1.5 MiB, the most that etcd takes by default."""
+PAGE: Final = 64
+"""Objects per answer of a list, or fewer if they are large."""
+MAX_PAGE_BYTES: Final = 4 * 1024 * 1024
+"""Bytes of such an answer: hostile JSON takes up to twenty times as much memory once it is parsed."""
 
 log = logging.getLogger(__name__)
 
@@ -100,28 +102,38 @@ class BoundedWatch(Watch[T]):
 
     async def read(self, api: ApiClient) -> str:
         """See ``Following``."""
-        store, params, is_complete = self._bounded, {"limit": str(PAGE)}, True
+        self._bounded.begin()
         objects: list[T] = []
-        store.begin()
-        while is_complete:
-            match await api.page(self.kind.path, params, MAX_PAGE_BYTES):
-                case {"items": list(page), "metadata": {"resourceVersion": str(version)} as metadata}:
-                    found = [one for one in map(store.read, page) if one.name]
-                    kept = [one for one in found if store.fits(one)]
-                    objects += kept
-                    is_complete = len(kept) == len(found)
-                case _:
-                    raise ClusterError(
-                        f"{api.url}: the answer for {self.kind.path} is not a {self.kind.list_kind}"
-                    )
-            following = metadata.get("continue")
-            if not following:
+        version, following, limit = "", "", PAGE
+        while True:
+            params = {"limit": str(limit), **({"continue": following} if following else {})}
+            most = MAX_PAGE_BYTES if limit > 1 else MAX_LINE_BYTES
+            try:
+                # The answer is gone before the next one comes.
+                version, following, is_kept = self._take(
+                    api, await api.page(self.kind.path, params, most), objects
+                )
+            except TooLargeError:
+                if limit == 1:
+                    raise
+                limit //= 4
+                continue
+            if not (is_kept and following):
                 break
-            params = {**params, "continue": str(following)}
-        if is_complete:
-            store.has_all()
-        store.replace(objects)
+        if is_kept:
+            self._bounded.has_all()
+        self._bounded.replace(objects)
         return version
+
+    def _take(self, api: ApiClient, answer: Json, objects: list[T]) -> tuple[str, str, bool]:
+        """Add what fits of *answer* to *objects*; return version, ``continue``, and whether all has."""
+        match answer:
+            case {"items": list(page), "metadata": {"resourceVersion": str(version)} as metadata}:
+                found = [one for one in map(self._bounded.read, page) if one.name]
+                kept = [one for one in found if self._bounded.fits(one)]
+                objects += kept
+                return version, str(metadata.get("continue") or ""), len(kept) == len(found)
+        raise ClusterError(f"{api.url}: the answer for {self.kind.path} is not a {self.kind.list_kind}")
 
     async def follow(self, api: ApiClient) -> None:
         """See ``Following``."""

@@ -33,6 +33,7 @@ def state_document(
     *stages*, *gates*, with what they say, and *waits_for* are in words, for people.
     """
     last = state.decisions[-1]
+    what_for = "; ".join(held.texts if (held := held_by(state)) is not None else waits_for)
     return {
         "webhook": webhook.name,
         "type": webhook.phase,
@@ -40,9 +41,10 @@ def state_document(
         "stage": f"{state.step + 1}/{len(state.stage_digests)} {stages[state.step]}"[:MAX_TEXT],
         "phase": state.phase,
         "reason": last.why,
-        "next": "; ".join(held.texts if (held := held_by(state)) is not None else waits_for)[:MAX_TEXT],
+        # Names of owners, which have any characters, for a terminal.
+        "next": printable(what_for, MAX_TEXT),
         "stages": [one[:MAX_TEXT] for one in stages],
-        "gates": [one[:MAX_TEXT] for one in gates],
+        "gates": [printable(one, MAX_TEXT) for one in gates],
         "state": state.as_json(),
     }
 
