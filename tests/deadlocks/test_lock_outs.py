@@ -175,9 +175,13 @@ def test_static_pods_start_whatever_webhooks_say() -> None:
 
 
 def test_pods_are_collapsed_by_workload() -> None:
+    zones = [{"app": "shop", "topology.kubernetes.io/zone": zone} for zone in "abc"]
     found = computed(
         registration(entry(PODS)),
-        pods=[pod(f"Deployment/shop-{index % 300}", "shop", number=index) for index in range(10_000)],
+        pods=[
+            pod(f"Deployment/shop-{index % 300}", "shop", zones[index // 300 % 3], number=index)
+            for index in range(10_000)
+        ],
     )
     rows = [one.subject for one in found.results if one.subject.namespace == "shop"]
     assert (len(rows), sum(one.pods for one in rows)) == (300, 10_000)

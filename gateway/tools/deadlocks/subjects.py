@@ -36,6 +36,8 @@ _OF_INSTANCE: Final = frozenset(
         *("statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index"),
         *("controller-uid", "batch.kubernetes.io/controller-uid", "job-name"),
         *("batch.kubernetes.io/job-name", "batch.kubernetes.io/job-completion-index"),
+        # Of the node to which a Pod is bound: kubernetes plugin/pkg/admission/podtopologylabels.
+        *("topology.kubernetes.io/zone", "topology.kubernetes.io/region"),
     }
 )
 """Labels in which Pods of one workload differ."""
