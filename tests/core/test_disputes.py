@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from admission_gateway_worker.json_patch.steps import finish
 from gateway.pure.core import disputes
 from gateway.pure.core.disputes import MAX_FOUND, OTHERS, TIMES, WITHIN_S, Dispute, Disputes, concerns
 from tests.core.build import add, patch, request, settle, webhook
 
 if TYPE_CHECKING:
-    import pytest
-
     from gateway.pure.core.call import Call
     from gateway.pure.core.evaluation import Evaluation
     from gateway.pure.core.verdict import Verdict
@@ -96,10 +96,20 @@ def test_writes_that_are_stored_are_counted_also_if_they_have_what_the_api_serve
     assert found == [f"{A} changes metadata.labels.team again at each UPDATE"]
 
 
-def test_a_write_of_an_old_version_is_not_looked_at() -> None:
-    assert not concerns(update(stored("b", 2), stored("a", 1), CHANGED))
-    without = {"metadata": {"name": "web", "labels": {"team": "a"}}}
-    assert concerns(update(stored("b", 2), without, CHANGED))
+def test_whether_a_review_is_looked_at_is_known_without_its_objects() -> None:
+    """They may have megabytes, and the event loop waits."""
+    evaluation = update(stored("b", 2), stored("a", 2), CHANGED)
+    evaluation.request.drop_parsed()
+    assert concerns(evaluation)
+    assert evaluation.request._parsed is None
+
+
+@pytest.mark.parametrize(("version", "lines"), [("1", 0), ("2", 1), (None, 1)])
+def test_a_write_of_an_old_version_is_not_looked_at(version: str | None, lines: int) -> None:
+    state, new = Disputes(), stored("wrong")
+    new["metadata"]["resourceVersion"] = version
+    found = [note(state, update(stored("b", 2), new, CHANGED)) for _ in range(TIMES["put_back"])]
+    assert len(found[-1]) == lines
 
 
 def test_a_client_that_sets_what_a_webhook_puts_back_is_found() -> None:

@@ -104,10 +104,7 @@ def concerns(evaluation: Evaluation) -> bool:
     if not evaluation.is_mutating or request.dry_run:
         return False
     if request.operation == "UPDATE":
-        written, stored = (
-            metadata_of(one).get("resourceVersion") for one in (request.object, request.old_object)
-        )
-        return not written or written == stored
+        return True
     return any(outcome.round and outcome.has_changed for outcome in evaluation.outcomes)
 
 
@@ -158,7 +155,7 @@ class Disputes:
                 found[Dispute("undone", first, second, _general(one.path))] = None
         request = evaluation.request
         name = str(metadata_of(request.old_object).get("name") or "")
-        if request.operation == "UPDATE" and name:
+        if request.operation == "UPDATE" and name and not _is_of_old_version(request):
             things: dict[_Thing, str] = {}
             for one in conflicts[:MAX_FIELDS]:
                 first, second = sorted((one.first.name, one.second.name))
@@ -234,6 +231,14 @@ def _kept(path: Path) -> str:
 
 def _general(path: Path) -> str:
     return general_path(path)[:MAX_CHARS]
+
+
+def _is_of_old_version(request: AdmissionRequest) -> bool:
+    """Whether the API server refuses *request*, because the stored object is not the one that it changes."""
+    written, stored = (
+        metadata_of(one).get("resourceVersion") for one in (request.object, request.old_object)
+    )
+    return bool(written) and written != stored
 
 
 def _is_stored(path: Path, request: AdmissionRequest) -> bool:
