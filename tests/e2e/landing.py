@@ -46,6 +46,11 @@ MAIN: Final[dict[str, tuple[str, ...]]] = {
         "gateway/tools/audit/",
         "tests/audit/",
     ),
+    "audit_continuous": (
+        "metrics_and_reports_follow_objects_namespaces_policies_and_a_restart_of_the_api_server",
+        "gateway/tools/audit/",
+        "gateway/tools/cli/audit_continuous.py",
+    ),
     "authentication": ("either_certificate_or_token_is_enough", "gateway/server/serving/authentication.py"),
     "availability": (
         "a_rolling_restart_of_two_gateways_loses_no_create",

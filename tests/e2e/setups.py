@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 import yaml
 
 from admission_gateway_worker.policies import definitions
+from tests.e2e.charts import objects
 from tests.e2e.cluster import NAMESPACE
 from tests.kit import ROOT, GatewayProcess, Process, WorkerProcess, free_port, pool_document, run_command
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Container, Iterator
     from pathlib import Path
 
     from tests.e2e.cluster import Cluster
@@ -32,6 +33,10 @@ KINDS: Final[dict[Phase, str]] = {
     "validate": "ValidatingWebhookConfiguration",
 }
 REGISTRATIONS: Final = "/apis/admissionregistration.k8s.io/v1"
+_OF_ACCOUNTS: Final = (
+    *("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"),
+    "FlowSchema",
+)
 CANARIES: Final = "/api/v1/namespaces/default/configmaps?dryRun=All"
 
 
@@ -153,6 +158,29 @@ def deployed_account(cluster: Cluster, folder: Path, file: str) -> Iterator[Path
     finally:
         cluster.kubectl("delete", roles)
         eventually(lambda: rights() == {"no"}, "the account without the rights")
+
+
+@contextmanager
+def chart_account(
+    cluster: Cluster, folder: Path, name: str, *arguments: str, further: Container[str] = ()
+) -> Iterator[Path]:
+    """Yield a kubeconfig, in *folder*, of the service account *name* with the rights that the chart gives it.
+
+    *arguments* are those of ``helm template``. Objects of the kinds *further* are made as well.
+    """
+    made = [
+        one
+        for one in objects(*arguments)
+        if one["kind"] in further or (one["kind"] in _OF_ACCOUNTS and one["metadata"]["name"] == name)
+    ]
+    documents = yaml.safe_dump_all(made)
+    applied = cluster.kubectl("apply", "--server-side", "--filename=-", stdin=documents)
+    assert applied.returncode == 0, applied.stderr
+    token = cluster.kubectl("create", "token", name, f"--namespace={NAMESPACE}").stdout.strip()
+    try:
+        yield cluster.write_kubeconfig(folder / f"{name}.kubeconfig", token=token)
+    finally:
+        cluster.kubectl("delete", "--filename=-", stdin=documents)
 
 
 def _may(cluster: Cluster, kubeconfig: Path, role: dict[str, Any]) -> str:

@@ -38,7 +38,7 @@ from tests.e2e.charts import (
 from tests.e2e.cluster import NAMESPACE
 from tests.e2e.golang import go
 from tests.e2e.monitoring import promtool
-from tests.e2e.setups import KINDS, REGISTRATIONS
+from tests.e2e.setups import KINDS, REGISTRATIONS, chart_account
 from tests.kit import run_command
 from tests.waiting import eventually
 
@@ -834,21 +834,13 @@ TLS = certificates()
 @contextmanager
 def account_of(cluster: Cluster, folder: Path, account: str, *arguments: str) -> Iterator[Path]:
     """Yield a kubeconfig of *account* with the rights of the chart; the gateway's Secret is filled."""
-    kinds = {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
-    made = [o for o in objects(*arguments) if o["kind"] in kinds and o["metadata"]["name"] == account]
-    made += [o for o in objects(*arguments) if o["kind"] in {"Secret", "CustomResourceDefinition"}]
-    documents = yaml.safe_dump_all(made)
-    applied = cluster.kubectl("apply", "--server-side", "--filename=-", stdin=documents)
-    assert applied.returncode == 0, applied.stderr
-    eventually(lambda: cluster.api.get("/apis/admission-gateway.io/v1alpha1/workerpools").status == 200)
-    secret = f"/api/v1/namespaces/{NAMESPACE}/secrets/{NAME}-tls"
-    filled = cluster.api.get(secret).document | {"data": TLS}
-    assert cluster.api.update(secret, filled).status == 200
-    token = cluster.kubectl("create", "token", account, f"--namespace={NAMESPACE}").stdout.strip()
-    try:
-        yield cluster.write_kubeconfig(folder / f"{account}.kubeconfig", token=token)
-    finally:
-        cluster.kubectl("delete", "--filename=-", stdin=documents)
+    further = ("Secret", "CustomResourceDefinition")
+    with chart_account(cluster, folder, account, *arguments, further=further) as kubeconfig:
+        eventually(lambda: cluster.api.get("/apis/admission-gateway.io/v1alpha1/workerpools").status == 200)
+        secret = f"/api/v1/namespaces/{NAMESPACE}/secrets/{NAME}-tls"
+        filled = cluster.api.get(secret).document | {"data": TLS}
+        assert cluster.api.update(secret, filled).status == 200
+        yield kubeconfig
 
 
 def run_job(name: str, kubeconfig: Path, config: Path, *arguments: str) -> list[str]:

@@ -11,11 +11,9 @@ import urllib.request
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-import yaml
 
-from tests.e2e.charts import objects
 from tests.e2e.cluster import NAMESPACE
-from tests.e2e.setups import REGISTRATIONS, BehindGateway, Hook, run_manifests
+from tests.e2e.setups import REGISTRATIONS, BehindGateway, Hook, chart_account, run_manifests
 from tests.kit import Process, free_port, run_command
 from tests.waiting import eventually
 
@@ -73,21 +71,8 @@ def account(cluster: Cluster, tmp_path: Path) -> Iterator[Path]:
     values = tmp_path / "values.json"
     watchdog = {"enabled": True, "mode": "Exempt", "probe": PROBE}
     values.write_text(json.dumps({"registration": {"name": NAME}, "watchdog": watchdog}))
-    name = "admission-gateway-watchdog"
-    kinds = {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
-    made = [
-        one
-        for one in objects(f"--values={values}")
-        if one["kind"] in kinds and one["metadata"]["name"] == name
-    ]
-    documents = yaml.safe_dump_all(made)
-    applied = cluster.kubectl("apply", "--server-side", "--filename=-", stdin=documents)
-    assert applied.returncode == 0, applied.stderr
-    token = cluster.kubectl("create", "token", name, f"--namespace={NAMESPACE}").stdout.strip()
-    try:
-        yield cluster.write_kubeconfig(tmp_path / "account.kubeconfig", token=token)
-    finally:
-        cluster.kubectl("delete", "--filename=-", stdin=documents)
+    with chart_account(cluster, tmp_path, "admission-gateway-watchdog", f"--values={values}") as kubeconfig:
+        yield kubeconfig
 
 
 class Watchdog(Process):
