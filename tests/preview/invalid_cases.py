@@ -64,7 +64,7 @@ REFUSED: Final[dict[str, tuple[dict[str, Any], str]]] = {
         'metadata.annotations["a b"]',
     ),
     "a label of a template": (workload(labels={"app": "a", "b": "-"}), "spec.template.metadata.labels.b"),
-    "a selector of other labels": (workload(labels={"app": "b"}), "spec.selector.matchLabels"),
+    "a selector of other labels": (workload(labels={"app": "b"}), "spec.template.metadata.labels"),
     "no selector": (
         {**workload(), "spec": {"template": workload()["spec"]["template"]}},
         "spec.selector",

@@ -13,19 +13,18 @@ from gateway.base import logs
 from gateway.base.errors import ClusterError, ConfigError, GatewayError
 from gateway.engine.object_review import DEFAULT_GROUPS, DEFAULT_NAMESPACE
 from gateway.server.kubernetes import select_cluster as cluster
-from gateway.tools.cli import preview_outputs
+from gateway.tools.cli import preview_outputs, preview_validation
 from gateway.tools.cli.arguments import add_config, add_kubernetes
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from gateway.config.merge.model import Config
     from gateway.pure.core.namespace import Namespace
     from gateway.tools.offline.gateway import OfflineGateway
     from gateway.tools.preview.forecast import Forecast
     from gateway.tools.preview.manifests import Input
-    from gateway.tools.preview.model import Level
     from gateway.tools.preview.report import Report
     from gateway.tools.preview.run import CustomResource, Preview
     from gateway.tools.replay.plug_in_objects import PlugInObjects
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
 WRONG: Final = 2
 UNDECIDED: Final = 3
 USER: Final = "admission-gateway:preview"
-_UNKNOWN_FIELDS: Final[Mapping[str, Level | None]] = {"strict": "error", "warn": "warning", "ignore": None}
-"""The levels of ``--validate``."""
 _MAX_KNOWN: Final = 20_000
 """Namespaces and CustomResourceDefinitions among the manifests that are kept."""
 
@@ -62,12 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="also review the objects that controllers create, such as the Pods of a Deployment "
         "(default: %(default)s)",
     )
-    add(
-        "--validate",
-        choices=("strict", "warn", "ignore"),
-        default="strict",
-        help="what of fields that Kubernetes does not know, as with kubectl (default: %(default)s)",
-    )
+    preview_validation.add_arguments(parser)
     add_kubernetes(parser, "also say what it changes for the manifests and the configuration")
     of_requests = parser.add_argument_group("for the requests")
     add = of_requests.add_argument
@@ -104,6 +96,9 @@ def run(parsed: argparse.Namespace, _: list[str]) -> int:
 
     if parsed.paths.count(STDIN) > 1:
         logs.print_error("admission-gateway: found - several times, expected it once")
+        return WRONG
+    if problem := preview_validation.problem(parsed):
+        logs.print_error(f"admission-gateway: {problem}")
         return WRONG
     found = None
     try:
@@ -149,7 +144,6 @@ async def _preview(
     from gateway.tools.offline.gateway import offline_gateway
     from gateway.tools.preview.report import Report
     from gateway.tools.preview.run import Options, Preview
-    from gateway.tools.preview.validation import Validation
     from gateway.tools.replay.plug_in_objects import PlugInObjects
     from gateway.tools.replay.run import left_out_webhooks, now
 
@@ -167,14 +161,14 @@ async def _preview(
         async def namespace(name: str) -> Namespace | None:
             return written.get(name) or await others.find(name) or _new_namespace(name, parsed.namespace)
 
+        minor = config.gateway.kubernetes_minor
+        validator = preview_validation.validator(parsed, minor, target, written, custom_resources, stack)
         options = Options(
             parsed.user,
             tuple(parsed.group or DEFAULT_GROUPS),
             parsed.namespace,
             expands=parsed.expand == "true",
-            validation=Validation(
-                config.gateway.kubernetes_minor, _UNKNOWN_FIELDS[parsed.validate], custom_resources
-            ),
+            validation=validator,
             lacks_cluster=config.gateway.kubernetes is not None and not is_clustered,
             custom_resources=custom_resources,
         )

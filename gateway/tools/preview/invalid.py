@@ -154,7 +154,7 @@ def _selector(found: Json) -> Iterator[Problem]:
     if not wanted and not (isinstance(selector, dict) and selector.get("matchExpressions")):
         yield Problem("spec.selector", "found nothing, expected the labels of the template")
     elif any(labels.get(name) != value for name, value in wanted.items()):
-        yield Problem("spec.selector.matchLabels", "found labels that the template does not have")
+        yield Problem("spec.template.metadata.labels", "found labels that the selector does not match")
 
 
 def _pod_spec(found: Json, path: str) -> Iterator[Problem]:

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from gateway.pure.workloads.expansion import Created
     from gateway.pure.workloads.known import KnownObjects, Refusal
     from gateway.tools.offline.gateway import OfflineGateway
-    from gateway.tools.preview.validation import Validation
+    from gateway.tools.preview.validation import Validator
 
     _Waiting = Unreadable | asyncio.Task["Previewed | Unreadable"]
 
@@ -92,7 +92,7 @@ class Options:
     namespace: str = DEFAULT_NAMESPACE
     """Of objects that name none."""
     expands: bool = True
-    validation: Validation | None = None
+    validation: Validator | None = None
     """What the API server itself refuses. None: it is not looked for."""
     lacks_cluster: bool = False
     """Whether policies read objects of a cluster that the preview does not use."""
@@ -193,14 +193,14 @@ class Preview:
         if refusals:
             # No webhook is called.
             _refuse(reviewed, refusals, "mutate", subject.origin)
-            self._validate(subject, request["object"], previewed)
+            await self._validate(subject, request, request["object"], previewed)
             reviewed.not_reached = len(self._selections[1].webhooks)
             return
         try:
             run, phase, refusals = await self._dry_run(request, known)
         except UnknownObjectsError as error:
             reviewed.findings = [_undecided(str(error), subject.origin)]
-            self._validate(subject, request["object"], previewed)
+            await self._validate(subject, request, request["object"], previewed)
             return
         shown = Shown(request, run)
         reviewed.result = run.result
@@ -209,7 +209,7 @@ class Preview:
         changed_by = (one.invocation.webhook for one in run.outcomes if one.has_changed)
         if refusals:
             _refuse(reviewed, refusals, phase, subject.origin)
-        self._validate(subject, run.final_object, previewed)
+        await self._validate(subject, request, run.final_object, previewed)
         reviewed.changed_by = list(dict.fromkeys(f"{one.configuration}/{one.name}" for one in changed_by))
         reviewed.changes = shown.changes() if reviewed.changed_by else []
         if reviewed.changed_by:
@@ -233,10 +233,10 @@ class Preview:
                 )
                 reviewed.result = "undecided" if reviewed.result == "allowed" else reviewed.result
 
-    def _validate(self, subject: _Subject, final: object, previewed: Previewed) -> None:
+    async def _validate(self, subject: _Subject, request: Json, final: object, previewed: Previewed) -> None:
         """Note what the API server itself refuses of *subject*, the last of *previewed*."""
         if self._options.validation is not None:
-            self._options.validation.note(previewed, subject.found, final, subject.origin)
+            await self._options.validation.note(previewed, request, subject.found, final, subject.origin)
 
     def _request(self, subject: _Subject) -> Json:
         """Return the request of the creation of *subject*.
