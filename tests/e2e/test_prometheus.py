@@ -38,14 +38,14 @@ POD = (REVIEWS / "pod-create-validate.json").read_bytes()
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
 SAMPLED = f"00-{TRACE_ID}-b7ad6b7169203331-01"
 NOT_SAMPLED = "00-1af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"
+PLAN = {"stages": [{"mode": "Audit", "for": "1h", "gates": {"maxNewlyDenied": 0}}, {"mode": "Enforce"}]}
 REQUIRE_LABELS = {"worker": {"pool": "samples", "policy": "require-labels"}}
 WITHOUT_DATA = {
     "admission_gateway_cluster": "the gateway of the test watches no cluster",
     "admission_gateway_match_condition": "its webhooks have no matchConditions",
     "admission_gateway_mutation_disputes": "its mutating webhooks come to rest",
     "admission_gateway_audit": "there is no audit",
-    "admission_gateway_rollout_plan": "its webhooks have no rollout plans",
-    "admission_gateway_webhook_not_enforced": "its webhooks are enforced",
+    "admission_gateway_rollout_plan_gates": "the state of its rollout plan is kept nowhere",
     "admission_gateway_requests_refused": "every request is answered",
     "admission_gateway_webhook_policy_mismatches": "its workers list no policies",
     "admission_gateway_decision_log_dropped": "it drops no records",
@@ -96,7 +96,7 @@ def gateway(
     start_worker: Callable[..., ScriptedWorker],
     start_gateway: Callable[..., GatewayProcess],
 ) -> GatewayProcess:
-    """A gateway with webhooks that allow, deny, fail open and fail closed, and a worker with metrics."""
+    """Webhooks that allow, deny, fail open, fail closed or have a rollout plan, and a worker with metrics."""
     config = tmp_path / "config"
     config.mkdir()
     failing = {"status": "INTERNAL", "details": "broken"}
@@ -121,6 +121,9 @@ def gateway(
             **patient,
         )
         + webhook_document("validate", "gone", "gone", {}, failurePolicy="Ignore")
+        + webhook_document(
+            "validate", "planned", "pool", {"deny": {"message": "no"}}, rollout={"plan": PLAN}, **patient
+        )
         + webhook_document(
             "validate", "samples", "samples", {"webhook": {"clientConfig": REQUIRE_LABELS}}, **patient
         )
@@ -229,7 +232,7 @@ def test_prometheus_has_all_that_alerts_and_dashboard_need(
             (f"admission_gateway_{name}_duration_seconds_bucket", TRACE_ID)
             for name in ("review", "webhook_admission")
         }
-        expected = {"FailOpen", "FailClosed", "NoWorker"}
+        expected = {"FailOpen", "FailClosed", "NoWorker", "RolloutPlansBlocked"}
         eventually(lambda: {f"AdmissionGateway{name}" for name in expected} == alerts(prometheus))
 
 
