@@ -173,6 +173,30 @@ def test_annotations_of_kustomize_are_not_sent(repository: Path, start_worker: S
     assert json.loads(one["message"])["request"]["object"]["metadata"]["annotations"] == {"kept": "yes"}
 
 
+def test_files_that_are_to_be_rendered_are_told(repository: Path) -> None:
+    files = {**CHART, "charts/a-shop/values.yaml": "a: b\n", "base/kustomization.yaml": "resources: []\n"}
+    write(repository, files)
+    done = call_command("preview", "charts", "base", "--config", "config.yaml", "--json", folder=repository)
+    assert done.returncode == 2
+    messages = {one["file"]: one["message"] for one in json.loads(done.stdout)["unreadable"]}
+    assert messages.pop("base/kustomization.yaml").endswith(
+        "; this is a kustomization: preview what kustomize build prints"
+    )
+    assert len(messages) == 5
+    for message in messages.values():
+        assert message.endswith(
+            "; this seems to be a part of a Helm chart: preview what helm template prints"
+        )
+
+
+def test_a_folder_that_is_not_there_is_wrong_usage(repository: Path) -> None:
+    done = call_command("preview", "-", "--config", "config.yaml", "--source-root", "none", folder=repository)
+    assert (done.returncode, done.stderr) == (
+        2,
+        "admission-gateway: --source-root none: found no such folder\n",
+    )
+
+
 @pytest.mark.parametrize(
     "origin",
     [

@@ -24,7 +24,7 @@ from gateway.base.text import described
 from gateway.config.yaml.parsing import parse_json, parse_yaml
 from gateway.tools.preview.fields import parse_field
 from gateway.tools.preview.positions import Region, common_path, positions, region_of
-from gateway.tools.preview.sources import ORIGIN, SourceRoots, helm_template, source_name
+from gateway.tools.preview.sources import ORIGIN, SourceRoots, helm_template, not_rendered, source_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -99,6 +99,11 @@ class Text:
         if self._template is None:
             self._template = helm_template(self.text)
         return self._template
+
+    @property
+    def hint(self) -> str:
+        """The end of a message about why it is no object; empty if nothing is known."""
+        return not_rendered(self.file, self.text)
 
     def place(self, region: Region) -> Place:
         """Return the place of *region*."""
@@ -351,7 +356,7 @@ def _problem(text: Text, number: int, path: str, message: str) -> Unreadable:
         region = Region(line, column, column + 1)
     else:
         region = _region(text, number, parse_field(path))
-    return Unreadable(text.place(region), f"{path}: {message}" if path else message)
+    return Unreadable(text.place(region), f"{path}: {message}{text.hint}" if path else message + text.hint)
 
 
 def _region(text: Text, number: int, path: FieldPath) -> Region:

@@ -173,7 +173,7 @@ class Preview:
         except ReviewError as error:
             field, separator, _ = str(error).partition(": ")
             place = manifest.place(parse_field(field) if separator else ())
-            return Unreadable(place, str(error))
+            return Unreadable(place, f"{error}{manifest.text.hint}")
         except RecursionError:
             return Unreadable(manifest.place(), "the object nests too deeply")
         return previewed

@@ -13,6 +13,7 @@ from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from gateway.base.errors import GatewayError
 from gateway.config.yaml.parsing import parse_yaml
 
 if TYPE_CHECKING:
@@ -68,6 +69,16 @@ def source_name(template: str, document: Json) -> SourceName | None:
     return None
 
 
+def not_rendered(file: str, text: str) -> str:
+    """Return how to preview *file*, as the end of a message, if *text* is to be rendered; else nothing."""
+    name = PurePosixPath(file).name
+    if name in _KUSTOMIZATIONS:
+        return "; this is a kustomization: preview what kustomize build prints"
+    if name in (_CHART, "values.yaml") or "{{" in text:
+        return "; this seems to be a part of a Helm chart: preview what helm template prints"
+    return ""
+
+
 def below_here(file: str | Path) -> str | None:
     """Return the path of *file* from the working directory on, links resolved; None if it is elsewhere."""
     found, here = Path(os.path.realpath(file)), Path(os.path.realpath("."))
@@ -78,6 +89,12 @@ class SourceRoots:
     """The folders that Helm and kustomize rendered."""
 
     def __init__(self, folders: Sequence[str]) -> None:
+        """Raises:
+        GatewayError: one of *folders* is none.
+        """
+        for folder in folders:
+            if not Path(folder).is_dir():
+                raise GatewayError(f"--source-root {folder}: found no such folder")
         self._folders = [(Path(folder), _chart_in(Path(folder))) for folder in folders]
         """Each with the name of the chart that it is."""
         self.file = lru_cache(_MAX_KNOWN)(self._file)
