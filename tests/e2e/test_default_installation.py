@@ -14,6 +14,8 @@ from deploy.chart_values import CHART
 from tests.docs.pages import DOCS, section
 from tests.e2e.helm_release import LATEST, PRIVILEGED, Release, try_image, values, webhook
 from tests.e2e.kubelet.network import missing
+from tests.e2e.objects import pod as new_pod
+from tests.e2e.plan_states import SeenPlan
 from tests.kit import run_command
 from tests.waiting import eventually
 
@@ -59,6 +61,12 @@ def gateways(release: Release) -> list[dict[str, Any]]:
     return found
 
 
+def scraped(release: Release) -> list[str]:
+    """Return the metrics of each replica."""
+    pods = (f"/api/v1/namespaces/{NAME}/pods/{pod['metadata']['name']}" for pod in release.gateways())
+    return [release.cluster.kubectl("get", "--raw", f"{pod}:9090/proxy/metrics").stdout for pod in pods]
+
+
 def digest(release: Release) -> str:
     """Wait until all three replicas have the same configuration in force, and return its digest."""
 
@@ -91,12 +99,11 @@ def test_all_replicas_have_one_configuration_and_the_status_has_all_columns(rele
         (pool,) = overview["pools"]
         assert [len(endpoint["address"].split(":")) > 1 for endpoint in pool["endpoints"]]
     # The condition of the alert ConfigurationsDiffer.
-    exposed = set()
-    for pod in release.gateways():
-        path = f"/api/v1/namespaces/{NAME}/pods/{pod['metadata']['name']}:9090/proxy/metrics"
-        text = release.cluster.kubectl("get", "--raw", path).stdout
-        exposed |= set(re.findall(r'^admission_gateway_config_info\{digest="(\w+)"\} 1', text, re.MULTILINE))
-    assert exposed == {digest(release)}
+    exposed = [
+        re.findall(r'^admission_gateway_config_info\{digest="(\w+)"\} 1', text, re.MULTILINE)
+        for text in scraped(release)
+    ]
+    assert exposed == [[digest(release)]] * 3
     table = release.shell(notes(release, "status --cluster"))
     assert all(pod["metadata"]["name"] in table.stdout for pod in release.gateways())
 
@@ -174,6 +181,42 @@ def test_the_documented_roll_back_acts_on_all_replicas(release: Release) -> None
     assert digest(release) == after
     assert release.upgrade(values()).returncode == 0
     eventually(lambda: digest(release) == before, "the first configuration in all replicas")
+
+
+def test_a_rollout_plan_is_promoted_with_the_rights_of_the_release(release: Release, folder: Path) -> None:
+    name, cluster = "latest.samples.test", release.cluster
+    stages = [{"mode": "Audit", "for": "1s"}, {"mode": "Enforce", "gates": {"minReviews": 1000}}]
+    planned = values("1", webhook(name, "deny-latest-tag", rollout={"plan": {"stages": stages}}))
+    planned["configuration"] = {"rolloutPlans": {"installation": f"{NAME}/{NAME}"}}
+    assert release.upgrade(planned).returncode == 0
+    token = cluster.kubectl("--namespace", NAME, "create", "token", NAME).stdout.strip()
+    kubeconfig = cluster.write_kubeconfig(folder / "rollouts.kubeconfig", token=token)
+    plan = SeenPlan(cluster, kubeconfig, f"{NAME}/{NAME}", name)
+    plan.reaches("Progressing", 1)
+    in_force = re.compile(rf'admission_gateway_rollout_plan_phase{{.*"{name}".*"Progressing".*}} 1')
+    eventually(lambda: [len(in_force.findall(text)) for text in scraped(release)] == [1] * 3)
+    assert {try_image(cluster, LATEST).status for _ in range(20)} == {201}
+    # Evidence, which is no dry run. No node runs it.
+    document = new_pod("planned", nodeSelector={"no-such": "node"})
+    assert cluster.api.create("/api/v1/namespaces/default/pods", document).status == 201
+    plan.reaches("Progressing", 2)
+    eventually(lambda: {try_image(cluster, LATEST).status for _ in range(20)} == {403})
+    eventually(lambda: "RolloutPromote" in {one["reason"] for one in plan.events})
+
+    for action, phase, stage, status in (("rollback", "RolledBack", 1, 201), ("skip", "Progressing", 2, 403)):
+        plan.command(action)
+        plan.reaches(phase, stage)
+        assert plan.decisions[-1] == (action, stage, f"system:serviceaccount:{NAME}:{NAME}")
+        eventually(lambda status=status: {try_image(cluster, LATEST).status for _ in range(20)} == {status})  # type: ignore[misc]
+    printed = release.shell("admission-gateway rollout status").stdout
+    assert f"{name}: Progressing, stage 2 of 2 (Enforce)" in printed
+    evidence = cluster.kubectl("get", "rolloutevidences", "--namespace", NAME, "--output=name").stdout
+    assert len(evidence.split()) == 3
+    for resource in ("rolloutstates", "rolloutevidences"):
+        asked = ("auth", "can-i", "delete", f"{resource}.admission-gateway.io", "--namespace", NAME)
+        assert cluster.kubectl(f"--kubeconfig={kubeconfig}", *asked).stdout.strip() == "yes"
+    assert release.upgrade(values()).returncode == 0
+    eventually(lambda: {try_image(cluster, LATEST).status for _ in range(20)} == {403})
 
 
 def revisions(release: Release, *statuses: str) -> list[int]:
