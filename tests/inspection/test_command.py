@@ -333,7 +333,7 @@ def test_a_stage_that_holds_without_its_plan_is_a_warning(
     found = (
         'warning: checks, webhook "h0.checks.test": its rollout plan was removed, and '
         "stage 2 of 3 (Warn, enforced in 5 % of the namespaces) holds; "
-        "write rollout.mode, or run admission-gateway rollout forget h0.checks.test\n"
+        "write rollout.mode, or have it enforced by admission-gateway rollout forget h0.checks.test\n"
         "cluster: 0 errors, 1 warnings"
     )
     nothing = "cluster: 0 errors, 0 warnings"

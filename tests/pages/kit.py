@@ -149,7 +149,8 @@ def overview_part(text: Callable[[str], str] = str, **given: int) -> dict[str, A
 def rollout_plan(text: Callable[[str], str] = str) -> dict[str, Any]:
     """Return everything about a plan."""
     owners = {"count": 3, "hasMore": False, "first": [text("team Pod/a")]}
-    stage = {"mode": "Warn", "for": "24h", "gates": {"minReviews": 10}, "firstNamespaces": []}
+    gates = {"gates": {"minReviews": 10}, "approval": True}
+    stage = {"mode": "Warn", "for": "24h", **gates, "firstNamespaces": []}
     return {
         "name": text("0123456789abcdef"),
         "webhook": text("a.b.c"),

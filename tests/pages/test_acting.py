@@ -130,6 +130,9 @@ def test_a_person_approves_and_forgets_by_page(
 
     assert can("approve")
     assert not can("forget")
+    assert [one["approval"] for one in plan_of(gateway)["allStages"]] == [True, False, False]
+    page = fetch(gateway, f"{path_of(gateway)}?action=approve")[2]
+    assert re.search(r"once all gates pass.*2 of 3.*team-0", page, re.DOTALL)
     status, page = post(gateway, path_of(gateway), {**form_of(gateway, "approve"), **who})
     assert (status, "Progressing, stage 1 of 3" in page) == (200, True), page
     eventually(lambda: decisions(gateway)[0] == ("approve", "alice by page", who["why"]))
@@ -139,8 +142,14 @@ def test_a_person_approves_and_forgets_by_page(
     file.write_text(plan_documents(plans, target, {}, **settings))
     eventually(lambda: found(gateway, "/rollouts")["plans"][0]["phase"] == "Held" and can("forget"))
     path = path_of(gateway)
+    page = fetch(gateway, path)[2]
+    assert "Times and gates are gone with the plan" in page
+    assert 'id="gates"' not in page
+    page = fetch(gateway, f"{path}?action=forget")[2]
+    assert re.search(r"then.*Enforce.*every namespace", page, re.DOTALL)
     status, page = post(gateway, path, {**form_of(gateway, "forget"), **who})
-    assert (status, "Forgotten, stage 1 of 3" in page) == (200, True), page
+    assert (status, "Forgotten, the configuration holds" in page) == (200, True), page
+    assert path not in page, "there is no page of the plan any more"
     # The configuration holds: there is no plan to see any more.
     eventually(lambda: found(gateway, "/rollouts")["plans"] == [])
     assert fetch(gateway, path)[0] == 404

@@ -202,4 +202,5 @@ def test_commands_read_no_evidence(tmp_path: Path) -> None:
         options = ("--installation", INSTALLATION, "--kubeconfig", server.kubeconfig(tmp_path))
         done = call_command("rollout", "status", *options)
         assert (done.returncode, "stage 1 of 3 (a)" in done.stdout) == (0, True), done
+        assert "  you can: pause, skip\n" in done.stdout
         assert {kind for kind, _ in server.requests} <= {"list rolloutstates", "watch rolloutstates"}

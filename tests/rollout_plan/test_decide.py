@@ -217,7 +217,7 @@ def test_a_stage_that_requires_approval_waits_for_a_person_without_an_end() -> N
     assert (waiting.step, waiting.phase) == (0, "Progressing")
     assert waits_for(APPROVED, waiting, judge(APPROVED, waiting, found), START_S + 1e7) == (
         "person",
-        ("approval: of a person is required",),
+        ("approval: a person has to approve",),
     )
     approved = approve(APPROVED, waiting, **PERSON)
     assert (approved.window, approved.elapsed_s) == (waiting.window, waiting.elapsed_s)

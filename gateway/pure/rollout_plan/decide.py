@@ -87,7 +87,7 @@ def judge(plan: Plan, state: PlanState, evidence: Evidence, expected: Iterable[s
         results.append(GateResult("evidence", "unknown", "of some processes is not read: there is too much"))
     if plan.stages[state.step].needs_approval:
         by = state.approved_by
-        found = f"given by {by}" if by else "of a person is required"
+        found = f"given by {by}" if by else "a person has to approve"
         results.append(GateResult(APPROVAL, "pass" if by else "unknown", found))
     return results
 

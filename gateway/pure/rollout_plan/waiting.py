@@ -23,7 +23,7 @@ unknown. ``decision``: all gates pass. ``person``: a person paused it or rolled 
 gateway did. ``processes``: some have another plan. ``store``: the state cannot be read or written."""
 REASONS: Final[tuple[Reason, ...]] = get_args(Reason)
 REMOVED: Final = (
-    'the plan was removed: its stage holds until rollout.mode is written, or until "rollout forget"'
+    'the plan was removed: its stage holds until rollout.mode is written, or "rollout forget" has it enforced'
 )
 _MINUTE_S: Final = 60
 

@@ -127,6 +127,7 @@ def _stage(one: LivePlan, number: int, namespaces: Mapping[str, Namespace]) -> J
             for name, limit in gates_of(stage.gates).items()
             if limit or not name.startswith("min")
         },
+        "approval": stage.needs_approval,
         "enforced": "everywhere" if stage.is_enforced_everywhere else "nowhere",
         "namespaces": None,
         "firstNamespaces": [],
@@ -171,7 +172,8 @@ def _actions(settings: GatewaySettings, one: LivePlan, state: PlanState, names: 
     store = settings.rollout_plans
     options: list[str] = []
     if store is not None and store.folder is not None:
-        options = ["--folder", str(store.folder)]
+        # The person may be in another folder than the gateway.
+        options = ["--folder", str(store.folder.resolve())]
     elif store is not None and store.installation not in (None, DEFAULT_INSTALLATION):
         options = ["--installation", str(store.installation)]
     if state.generation != one.plan.digest and not one.is_removed:
@@ -203,9 +205,12 @@ def _effect(action: str, one: LivePlan, state: PlanState) -> Json:
             if not state.is_paused_by_person:
                 text = "The present stage begins again, without its evidence. What is in force stays."
         case "approve":
-            step, text = state.step, "The next stage may begin, once all gates pass. What is in force stays."
+            step = state.step
+            text = "The next stage begins once this one has lasted its time and all other gates pass."
         case "forget":
-            step, text = state.step, "This stage does not hold any more: what the configuration says does."
+            # A mode that is written would hold already.
+            text = "The stage does not hold any more. The webhook is enforced everywhere from then on."
+            return {"stage": state.step + 1, "stageText": "Enforce", "effect": text}
         case "skip" if state.step >= one.plan.last:
             step, text = state.step, "The plan is complete. What is in force stays."
         case "skip":

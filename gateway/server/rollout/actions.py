@@ -16,7 +16,7 @@ from gateway.pure.rollout_plan import decide
 from gateway.server.rollout.documents import read_state, stages_of, state_document, webhook_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from gateway.pure.rollout_plan.model import Plan
     from gateway.pure.rollout_plan.state import PlanState
@@ -50,8 +50,7 @@ class Acted:
 
     def __str__(self) -> str:
         """``a.example.com: Paused, stage 1 of 3 (Audit), by alice``."""
-        where = f"stage {self.state.step + 1} of {len(self.stages)} ({self.stages[self.state.step]})"
-        return f"{self.webhook}: {self.state.phase}, {where}, by {self.state.decisions[-1].who}"
+        return f"{self.webhook}: {where_is(self.state, self.stages)}, by {self.state.decisions[-1].who}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +59,13 @@ class _Shape:
 
     digest: str
     last: int
+
+
+def where_is(state: PlanState, stages: Sequence[str]) -> str:
+    """Return the phase of *state*, and what is in force: ``Paused, stage 1 of 3 (Audit)``."""
+    if state.phase == "Forgotten":
+        return f"{state.phase}, the configuration holds"
+    return f"{state.phase}, stage {state.step + 1} of {len(stages)} ({stages[state.step]})"
 
 
 def seen_of(state: PlanState) -> str:

@@ -60,7 +60,7 @@ class LivePlan:
         if not self.is_removed:
             return ""
         return (
-            f"the plan was removed, and its {self.where} holds: write rollout.mode, or run "
+            f"the plan was removed, and its {self.where} holds: write rollout.mode, or have it enforced by "
             '"admission-gateway rollout forget"'
         )
 

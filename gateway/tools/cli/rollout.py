@@ -35,7 +35,7 @@ _ACTIONS: Final = {
     "approve": "let the next stage begin where a stage requires approval, once its gates pass",
     "skip": "put the next stage in force, whatever the gates say",
     "rollback": "put the stage before in force",
-    "forget": "let the configuration hold again, after a plan was removed and its stage held",
+    "forget": "enforce everywhere what had a plan that was removed, and whose stage holds",
 }
 
 
@@ -162,6 +162,7 @@ def _user() -> str:
 
 
 def _as_text(found: list[Stored]) -> list[str]:
+    from gateway.server.rollout.actions import possible, where_is
     from gateway.server.rollout.documents import document_of, gates_of, next_of, stages_of, webhook_of
 
     lines = []
@@ -171,10 +172,9 @@ def _as_text(found: list[Stored]) -> list[str]:
             lines.append(f"{webhook_of(one)}: its state cannot be read by this version")
             continue
         stages, last = stages_of(one, state), state.decisions[-1]
-        where = f"stage {state.step + 1} of {len(stages)} ({stages[state.step]})"
         by_document = f" by {document}" if (document := document_of(one)) else ""
         since = rfc3339(state.started_at_s)
-        lines.append(f"{webhook_of(one)}{by_document}: {state.phase}, {where}, since {since}")
+        lines.append(f"{webhook_of(one)}{by_document}: {where_is(state, stages)}, since {since}")
         by = f" by {last.who}" if last.who else ""
         lines.append(f"  {last.action}{by}: {last.why}")
         lines += [f"  gate {gate}" for gate in gates_of(one)]
@@ -184,6 +184,8 @@ def _as_text(found: list[Stored]) -> list[str]:
             lines.append(f"  {next_of(one, state)}")
         elif state.step + 1 < len(stages) and not state.is_of_removed_plan:
             lines.append(f"  next stage: {stages[state.step + 1]}")
+        if can := possible(state):
+            lines.append(f"  you can: {', '.join(can)}")
     return [printable(line, None) for line in lines] or ["there are no states of plans"]
 
 

@@ -57,5 +57,7 @@ async def plan_findings(cluster: KubernetesSettings, config: Config) -> list[Fin
             where = f"stage {state.step + 1} of {len(state.stage_digests)} ({state.stage})"
             command = shlex.join(["admission-gateway", "rollout", "forget", printable(webhook.name)])
             message = f"its rollout plan was removed, and {where} holds"
-            found.append(Finding("warning", place, message, f"write rollout.mode, or run {command}"))
+            found.append(
+                Finding("warning", place, message, f"write rollout.mode, or have it enforced by {command}")
+            )
     return found
