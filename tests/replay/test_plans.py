@@ -122,3 +122,19 @@ def test_what_cannot_be_said_is_an_error(tmp_path: Path, start_worker: StartWork
         "no review with a time was replayed: nothing is known about the plans",
         "1 reviews: the time of the review is not known",
     ]
+    assert done.returncode == 1
+
+
+def test_wrong_times_are_said(tmp_path: Path, start_worker: StartWorker) -> None:
+    config = configured(tmp_path / "c", start_worker().target)
+    late = {**at(0), "time": "2099-01-01T00:00:00Z"}
+    early = {**at(0), "time": "0001-01-01T00:00:00Z"}
+    path = recording(tmp_path / "a.gz", *(at(hour) for hour in range(30)), late, early)
+    done = call_command("replay", path, "--config", config, "--plan")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert "promote  stage 2 of 3" in lines[2]
+    assert lines[-2:] == [
+        "1 reviews: later than 366 days after the first one: not judged; is a time in the recordings wrong?",
+        "1 reviews: the time of the review is not known",
+    ]

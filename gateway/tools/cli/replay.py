@@ -174,7 +174,7 @@ def _print_plans(document: dict[str, Any], parsed: argparse.Namespace) -> int:
         logs.print_output(*as_text(document))
     for problem in (*document["problems"], *filter(None, [document["stopped"]])):
         logs.print_error(f"warning: {problem}")
-    return 1 if document["stopped"] or not document["replayed"] else 0
+    return 1 if document["stopped"] or not document["plans"] else 0
 
 
 async def _plans(

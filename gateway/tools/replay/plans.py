@@ -43,6 +43,7 @@ MAX_TICKS: Final = 366 * 24 * 60
 """A year of minutes."""
 TOO_MANY: Final = f"more than {MAX_SEEN} answers: only the first ones are judged"
 NO_TIME: Final = "the time of the review is not known"
+TOO_LATE: Final = "later than 366 days after the first one: not judged; is a time in the recordings wrong?"
 _SOURCE: Final = "recordings"
 
 
@@ -138,6 +139,10 @@ class PlanResults:
         """Return what each plan would have done, as JSON."""
         plans = [self._simulated(hook) for hook in self._hooks.values()]
         begin, end = self._times or (0.0, 0.0)
+        last = begin + MAX_TICKS * TICK_S
+        late = {one.number for found in self._seen.values() for one in found if one.time_s > last}
+        if late:
+            self.notes[TOO_LATE] = len(late)
         return {
             "from": rfc3339(begin) if self._times else "",
             "to": rfc3339(end) if self._times else "",
@@ -282,6 +287,8 @@ def _count(tally: Tally, one: _Seen, step: int) -> None:
 
 def _seconds(text: str) -> float | None:
     try:
-        return seconds_of(text)
+        found = seconds_of(text)
     except ValueError:
         return None
+    # The states of plans have no time before 1970.
+    return found if found >= 0 else None
