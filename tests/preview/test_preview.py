@@ -289,6 +289,13 @@ def test_a_large_text_and_control_characters_of_a_worker_are_shown_in_one_line(
         (("none.yaml",), "found no object of Kubernetes in the input"),
         (("-", "-"), "found - several times, expected it once"),
         (("-",), "found no object of Kubernetes in the input"),
+        *(
+            (
+                ("-", option, "-"),
+                f"{option}: found -, expected a file: standard output has the text, or --json",
+            )
+            for option in ("--sarif", "--junit", "--code-quality", "--markdown")
+        ),
     ],
 )
 def test_wrong_usage_is_one_line_and_status_2(

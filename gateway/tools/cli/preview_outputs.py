@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from pathlib import Path
@@ -10,8 +11,6 @@ from typing import TYPE_CHECKING
 from gateway.base import logs
 
 if TYPE_CHECKING:
-    import argparse
-
     from gateway.config.merge.model import Config
     from gateway.tools.preview.forecast import Forecast
     from gateway.tools.preview.report import Output
@@ -27,11 +26,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="print the ignoreDifferences of an Application of Argo CD for what webhooks change",
     )
-    add("--sarif", metavar="FILE", type=Path, help="also write the findings as SARIF, for code scanning")
-    add("--junit", metavar="FILE", type=Path, help="also write the results as JUnit's XML")
-    add("--code-quality", metavar="FILE", type=Path, help="also write the findings for GitLab's Code Quality")
-    add("--markdown", metavar="FILE", type=Path, help="also write the results as a comment in Markdown")
+    add("--sarif", metavar="FILE", type=_file, help="also write the findings as SARIF, for code scanning")
+    add("--junit", metavar="FILE", type=_file, help="also write the results as JUnit's XML")
+    add(
+        "--code-quality", metavar="FILE", type=_file, help="also write the findings for GitLab's Code Quality"
+    )
+    add("--markdown", metavar="FILE", type=_file, help="also write the results as a comment in Markdown")
     add("--write", metavar="DIR", type=Path, help="also write the objects after all changes to files in DIR")
+
+
+def _file(text: str) -> Path:
+    if text == "-":
+        raise argparse.ArgumentTypeError("found -, expected a file: standard output has the text, or --json")
+    return Path(text)
 
 
 def outputs(
