@@ -246,6 +246,20 @@ def test_a_form_of_a_state_before_another_decision_is_refused(
     assert decisions(gateway)[0][0] == "pause"
 
 
+def test_an_old_password_is_refused_once_the_file_is_read_again(tmp_path: Path) -> None:
+    file = tmp_path / "people"
+    file.write_text(f"alice:{PASSWORD}\n")
+    access = PageAccess(PageSettings(actions=PageActionSettings(file)), "127.0.0.1:9090")
+    guard, asked = Guard(lambda: 1000.0), Asked("pause", "0", "alice", "a reason")
+    assert guard.refusal(access, asked, PASSWORD) is None
+    file.write_text(f"alice:{PASSWORD}2\n")
+    for _ in range(2):
+        # A file that has changed is read once it is stable.
+        access.refresh()
+    assert guard.refusal(access, asked, PASSWORD) == (403, "the name or the password is wrong")
+    assert guard.refusal(access, asked, f"{PASSWORD}2") is None
+
+
 def test_wrong_passwords_are_bounded_and_then_right_ones_wait_too(tmp_path: Path) -> None:
     file, now = tmp_path / "people", [1000.0]
     file.write_text(f"alice:{PASSWORD}\n")

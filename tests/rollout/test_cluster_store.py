@@ -203,4 +203,7 @@ def test_commands_read_no_evidence(tmp_path: Path) -> None:
         done = call_command("rollout", "status", *options)
         assert (done.returncode, "stage 1 of 3 (a)" in done.stdout) == (0, True), done
         assert "  you can: pause, skip\n" in done.stdout
+        server.hold(f"{STATES}/gateway.{NAME}", status={**state, "state": {}})
+        done = call_command("rollout", "status", *options)
+        assert done.stdout.startswith("a.policies.test: its state cannot be read by this version: the state ")
         assert {kind for kind, _ in server.requests} <= {"list rolloutstates", "watch rolloutstates"}

@@ -163,13 +163,22 @@ def _user() -> str:
 
 def _as_text(found: list[Stored]) -> list[str]:
     from gateway.server.rollout.actions import possible, where_is
-    from gateway.server.rollout.documents import document_of, gates_of, next_of, stages_of, webhook_of
+    from gateway.server.rollout.documents import (
+        document_of,
+        gates_of,
+        next_of,
+        read_state,
+        stages_of,
+        webhook_of,
+    )
+    from gateway.server.rollout.store import StoreError
 
     lines = []
     for one in found:
-        state = _state(one)
-        if state is None:
-            lines.append(f"{webhook_of(one)}: its state cannot be read by this version")
+        try:
+            state = read_state(one)
+        except StoreError as error:
+            lines.append(f"{webhook_of(one)}: its state cannot be read by this version: {error}")
             continue
         stages, last = stages_of(one, state), state.decisions[-1]
         by_document = f" by {document}" if (document := document_of(one)) else ""
