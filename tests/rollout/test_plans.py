@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,16 +14,20 @@ from gateway.pure.core.webhook import Rollout
 from gateway.pure.rollout_plan.decide import pause, roll_back, skip
 from gateway.pure.rollout_plan.model import Gates, Plan, Rollback, Stage
 from gateway.pure.rollout_plan.state import started
+from gateway.server.rollout import folder_store
 from gateway.server.rollout.collector import Collector
 from gateway.server.rollout.documents import read_state, state_document
 from gateway.server.rollout.folder_store import FolderStore
-from gateway.server.rollout.plans import RolloutPlans
+from gateway.server.rollout.plans import Pace, RolloutPlans
 from gateway.server.rollout.store import STATE, name_of
 from tests.core.build import webhook
 from tests.kit import metric_of
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
     from gateway.pure.rollout_plan.state import Decision
     from gateway.server.rollout.live_plan import LivePlan
@@ -134,6 +139,19 @@ async def test_without_requests_nothing_is_promoted(tmp_path: Path) -> None:
     await pass_hours(time, *processes, hours=5)
     assert {process.rollout.mode for process in processes} == {"Audit"}
     assert {gate.value for gate in processes[0].plans.plans[NAME].results} == {"unknown"}
+
+
+async def test_evidence_that_is_too_large_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folder_store, "MAX_BYTES", 200)
+    one = Process(tmp_path / "plans", Time(), "p0")
+    one.plans._pace = Pace(look_s=0.001)
+    await one.store.look()
+    running = asyncio.create_task(one.plans._run())
+    await until(lambda: one.plans.faults)
+    running.cancel()
+    (fault,) = one.plans.faults
+    assert fault.startswith("rollout plans keep their stages for now: ")
+    assert fault.endswith("expected at most 200")
 
 
 async def test_names_of_owners_cannot_control_a_terminal(tmp_path: Path) -> None:
