@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
+STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 KEPT_S: Final = 30.0
 """An idle connection is used again for so long; the API server itself closes it after 90 s."""
 APPLY: Final = "application/apply-patch+yaml"

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import yaml
 
 from tests.e2e.cluster import ADMIN, CONTROLLER_MANAGER, SCHEDULER
+from tests.e2e.kubelet.nodes import LEASE_S, is_ready
 from tests.kit import Process
 from tests.waiting import eventually
 
@@ -22,9 +23,6 @@ REQUESTS_PER_S: Final = 10_000
 SYNCS: Final = 50
 """Deployments and ReplicaSets that are synchronised at once; 5 by default."""
 ZONES: Final = 3
-LEASE_S: Final = 40
-"""As kubelets have it."""
-READY: Final = {"type": "Ready", "status": "True"}
 
 
 class Controllers:
@@ -34,24 +32,26 @@ class Controllers:
         self,
         cluster: Cluster,
         nodes: int,
-        kubelet: tuple[str, int] | None = None,
-        *,
+        *manager_flags: str,
+        have_kubelets: bool = False,
         only_nodes: bool = False,
     ) -> None:
         """Start everything and wait until *nodes* nodes take Pods.
 
-        *kubelet*: the address and port of one that runs the nodes' Pods; by default kwok plays them.
+        *manager_flags*: further ones of kube-controller-manager.
+        *have_kubelets*: others make the nodes ready, and run their Pods; by default kwok plays them.
         *only_nodes*: without controllers and scheduler, for Pods that name their node.
         """
         self._cluster = cluster
-        self._kubelet = kubelet
+        self._manager_flags = manager_flags
         self._stack = ExitStack()
         self.processes: dict[str, Process] = {}
         try:
             if not only_nodes:
                 self._start_controller_manager()
                 self._start_scheduler()
-            self._start_kwok()
+            if not have_kubelets:
+                self._start_kwok()
             self._add_nodes(nodes, keeps_taints=only_nodes)
         except BaseException:
             self._stack.close()
@@ -79,6 +79,7 @@ class Controllers:
             *("--leader-elect=false", "--secure-port=0"),
             *(f"--kube-api-qps={REQUESTS_PER_S}", f"--kube-api-burst={REQUESTS_PER_S}"),
             *(f"--concurrent-deployment-syncs={SYNCS}", f"--concurrent-replicaset-syncs={SYNCS}"),
+            *self._manager_flags,
         )
 
     def _start_scheduler(self) -> None:
@@ -100,20 +101,10 @@ class Controllers:
 
     def _start_kwok(self) -> None:
         cluster = self._cluster
-        stages = list(yaml.safe_load_all(cluster.binaries.kwok_stages.read_text()))
-        flags = []
-        if self._kubelet is not None:
-            ip, port = self._kubelet
-            # kwok's own server has the same port, and so another address.
-            flags = [f"--node-ip={ip}", f"--node-port={port}", f"--server-address=127.0.0.1:{port}"]
-            stages = [stage for stage in stages if stage["spec"]["resourceRef"]["kind"] != "Pod"]
-        file = cluster.folder / "stages.yaml"
-        file.write_text(yaml.safe_dump_all(stages))
         self._start(
             "kwok",
             cluster.binaries.kwok,
-            *("--kubeconfig", cluster.kubeconfig(ADMIN), "--config", file),
-            *flags,
+            *("--kubeconfig", cluster.kubeconfig(ADMIN), "--config", cluster.binaries.kwok_stages),
             *("--manage-all-nodes", "--node-lease-duration-seconds", LEASE_S, "--v=WARN"),
         )
 
@@ -136,7 +127,7 @@ class Controllers:
         def all_take_pods() -> bool:
             nodes = api.get("/api/v1/nodes").document["items"]
             return len(nodes) == count and all(
-                _is_ready(node) and (keeps_taints or not node["spec"].get("taints")) for node in nodes
+                is_ready(node) and (keeps_taints or not node["spec"].get("taints")) for node in nodes
             )
 
         try:
@@ -144,7 +135,3 @@ class Controllers:
         except AssertionError:
             logs = {name: process.log[-3000:] for name, process in self.processes.items()}
             raise AssertionError(f"the nodes take no Pods: {json.dumps(logs, indent=1)}") from None
-
-
-def _is_ready(node: dict[str, Any]) -> bool:
-    return any(READY.items() <= found.items() for found in node["status"].get("conditions", []))

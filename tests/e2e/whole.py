@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from tests.e2e.cluster import Cluster
 from tests.e2e.controllers import Controllers
-from tests.e2e.kubelet.network import LOGS_PORT, NODE_IP, private_network
+from tests.e2e.kubelet.network import NODE_IP, private_network
 from tests.kit import Process
 
 if TYPE_CHECKING:
@@ -28,12 +28,14 @@ FLAGS: Final = (
 
 
 @contextmanager
-def whole_cluster(binaries: Binaries, folder: Path) -> Iterator[Cluster]:
-    """Run a cluster with three nodes, in a network of its own. Files of Pods are in ``folder / "pods"``."""
+def whole_cluster(binaries: Binaries, folder: Path, *manager_flags: str) -> Iterator[Cluster]:
+    """Run a cluster with three nodes, in a network of its own. Files of Pods are in ``folder / "pods"``.
+
+    *manager_flags*: further ones of kube-controller-manager.
+    """
     with (
         private_network(),
         Cluster(binaries, folder / "cluster", *FLAGS, service_accounts=True) as cluster,
-        Controllers(cluster, NODES, kubelet=(NODE_IP, LOGS_PORT)),
     ):
         kubelet = Process(
             *(sys.executable, "-m", "tests.e2e.kubelet", "--port", str(cluster.port)),
@@ -41,7 +43,8 @@ def whole_cluster(binaries: Binaries, folder: Path) -> Iterator[Cluster]:
         )
         try:
             kubelet.expect("^running$")
-            yield cluster
+            with Controllers(cluster, NODES, *manager_flags, have_kubelets=True):
+                yield cluster
             assert kubelet.child.poll() is None, kubelet.log
         finally:
             kubelet.stop()

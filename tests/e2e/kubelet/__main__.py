@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tests.e2e.client import Api
 from tests.e2e.cluster import ADMIN
 from tests.e2e.kubelet.logs import server
+from tests.e2e.kubelet.nodes import Nodes
 from tests.e2e.kubelet.pod import Runner
 from tests.e2e.kubelet.services import Services
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 EVERY_S: Final = 0.1
+ENDED: Final = ("Succeeded", "Failed")
 BOUND: Final = "/api/v1/pods?fieldSelector=spec.nodeName!=&resourceVersion=0"
 """Pods with a node. Version 0: from the API server's memory, without a look into etcd."""
 _PARENT_DEATH_SIGNAL: Final = 1
@@ -38,23 +40,29 @@ class Kubelet:
     """The Pods that run."""
 
     def __init__(self, api: Callable[[], Api], folder: Path) -> None:
-        """Take what makes a client of the API server, and a folder for the Pods' files."""
+        """Take what makes a client of the API server, and a folder for the Pods' files and for ``away``."""
         self._new_api, self._api, self._folder = api, api(), folder
         self._runners: dict[str, Runner] = {}
+        self.nodes = Nodes(api(), folder / "away")
         self._count = 1
 
     def sync(self) -> None:
-        """Start Pods that are new, and pass on what has changed."""
+        """Start Pods that are new, pass on what has changed, and kill those of nodes that are away."""
         answer = self._api.get(BOUND)
         if answer.status != 200:
             return
-        found: dict[str, dict[str, Any]] = {pod["metadata"]["uid"]: pod for pod in answer.document["items"]}
+        away = self.nodes.away()
+        found: dict[str, dict[str, Any]] = {
+            pod["metadata"]["uid"]: pod
+            for pod in answer.document["items"]
+            if pod["spec"]["nodeName"] not in away
+        }
         for uid in self._runners.keys() - found.keys():
             self._runners.pop(uid).end()
         for uid, pod in found.items():
             if uid in self._runners:
                 self._runners[uid].pod = pod
-            else:
+            elif "deletionTimestamp" in pod["metadata"] or pod["status"].get("phase") not in ENDED:
                 self._start(uid, pod)
 
     def _start(self, uid: str, pod: dict[str, Any]) -> None:
@@ -121,6 +129,7 @@ def main() -> None:
 
     kubelet = Kubelet(api, parsed.folder)
     pair = parsed.cluster / "server.crt", parsed.cluster / "server.key"
+    kubelet.nodes.start()
     threading.Thread(target=server(parsed.folder, *pair, kubelet).serve_forever, daemon=True).start()
     try:
         asyncio.run(run(kubelet, Services(api())))

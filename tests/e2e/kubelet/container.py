@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.e2e.client import Api
-    from tests.e2e.kubelet.network import PodNetwork
+    from tests.e2e.kubelet.network import NodeNetwork
     from tests.e2e.kubelet.volumes import Volumes
 
 FIRST_BACK_OFF_S: Final = 1.0
@@ -66,7 +66,7 @@ class Container:
 
     # -- a run ------------------------------------------------------------------------------------
 
-    def start(self, network: PodNetwork, volumes: Volumes) -> None:
+    def start(self, network: NodeNetwork, volumes: Volumes) -> None:
         """Start the process and its probes.
 
         Raises:
@@ -196,6 +196,7 @@ class Container:
                 lambda spec, timeout_s: self.check(spec, ip, timeout_s),
                 report,
                 at_once if kind == "startupProbe" else started,
+                is_once=kind == "startupProbe",
             )
             for kind, report in reports.items()
             if kind in self.spec

@@ -4,6 +4,7 @@
 - 10.244.0.2 and on: the Pods, each in a network namespace of its own
 - 10.0.0.0/24: cluster IPs, on which ``services.py`` listens
 
+``ROUTE`` is what a network plug-in sets up on a node: without it nothing reaches a Pod from there.
 Nothing leaves the network: it has no other interface. It vanishes with the last process in it.
 """
 
@@ -25,9 +26,10 @@ NODE_IP: Final = "10.244.0.1"
 LOGS_PORT: Final = 10250
 CLUSTER_IPS: Final = "10.0.0.0/24"
 PROGRAMS: Final = ("ip", "unshare", "nsenter", "setpriv", "mount")
+_BRIDGE: Final = "pods"
+ROUTE: Final = f"10.244.0.0/16 dev {_BRIDGE} src {NODE_IP}"
 _NEW_NETWORK: Final = 0x40000000
 """CLONE_NEWNET of unshare(2)."""
-_BRIDGE: Final = "pods"
 DIES_WITH_PARENT: Final = ("setpriv", "--pdeathsig", "KILL")
 """The start of a command whose process is killed when the thread that started it ends."""
 
@@ -75,7 +77,25 @@ def _ip(arguments: str) -> None:
     subprocess.run(["ip", *arguments.split()], check=True, capture_output=True, text=True)
 
 
-class PodNetwork:
+class NodeNetwork:
+    """The network of the node, for Pods with ``hostNetwork``. All nodes have the same one."""
+
+    ip = NODE_IP
+
+    @property
+    def entered_by(self) -> list[str]:
+        """The start of a command that runs in this network."""
+        return []
+
+    def connect(self, port: int) -> socket.socket:
+        """Connect to *port* of the loopback, as a container runtime does for a forwarded port."""
+        return socket.create_connection(("127.0.0.1", port), 10)
+
+    def close(self) -> None:
+        """Remove the network; its processes have ended."""
+
+
+class PodNetwork(NodeNetwork):
     """The network and host name of one Pod, held by a process that does nothing else."""
 
     def __init__(self, number: int, host_name: str) -> None:
@@ -103,19 +123,17 @@ class PodNetwork:
 
     @property
     def entered_by(self) -> list[str]:
-        """The start of a command that runs in this network."""
         spaces = Path("/proc", str(self._holder.pid), "ns")
         return ["nsenter", f"--net={spaces / 'net'}", f"--uts={spaces / 'uts'}"]
 
     def connect(self, port: int) -> socket.socket:
-        """Connect to *port* of the Pod's loopback, as a container runtime does for a forwarded port."""
         libc = ctypes.CDLL(None, use_errno=True)
         before = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
         inside = os.open(f"/proc/{self._holder.pid}/ns/net", os.O_RDONLY)
         try:
             _checked(libc.setns(inside, _NEW_NETWORK))
             try:
-                return socket.create_connection(("127.0.0.1", port), 10)
+                return super().connect(port)
             finally:
                 _checked(libc.setns(before, _NEW_NETWORK))
         finally:
@@ -123,7 +141,6 @@ class PodNetwork:
             os.close(before)
 
     def close(self) -> None:
-        """Remove the network; its processes have ended."""
         self._holder.kill()
         self._holder.wait()
         for pipe in (self._holder.stdin, self._holder.stdout):

@@ -11,9 +11,10 @@ import time
 import traceback
 from typing import TYPE_CHECKING, Any, Final
 
+from tests.e2e.client import STRATEGIC_PATCH
 from tests.e2e.kubelet.container import CannotStart, Container, now
 from tests.e2e.kubelet.images import NoImage
-from tests.e2e.kubelet.network import NODE_IP, PodNetwork
+from tests.e2e.kubelet.network import NODE_IP, NodeNetwork, PodNetwork
 from tests.e2e.kubelet.volumes import NotYet, Volumes
 
 if TYPE_CHECKING:
@@ -26,8 +27,7 @@ if TYPE_CHECKING:
 TICK_S: Final = 0.1
 VOLUMES_EVERY_S: Final = 1.0
 """How often ConfigMaps and Secrets are read again; a kubelet takes up to a minute and more."""
-STRATEGIC: Final = "application/strategic-merge-patch+json"
-_UNSUPPORTED: Final = ("hostNetwork", "hostPID", "hostIPC", "hostAliases", "ephemeralContainers")
+_UNSUPPORTED: Final = ("hostPID", "hostIPC", "hostAliases", "ephemeralContainers")
 
 
 class Runner(threading.Thread):
@@ -69,9 +69,10 @@ class Runner(threading.Thread):
     def run(self) -> None:
         """Run the Pod until its end, and delete it."""
         try:
-            self._folder.mkdir(parents=True)
+            # After an outage of the node it is there already.
+            self._folder.mkdir(parents=True, exist_ok=True)
             self._check()
-            self._network = PodNetwork(self._number, self.pod["metadata"]["name"])
+            self._network = self._make_network()
             self._ip = self._network.ip
             try:
                 self._write_etc()
@@ -93,6 +94,11 @@ class Runner(threading.Thread):
             self._api.delete(self._path, {"gracePeriodSeconds": 0, "preconditions": {"uid": self._uid}})
         self._api.close()
 
+    def _make_network(self) -> NodeNetwork:
+        if self.pod["spec"].get("hostNetwork"):
+            return NodeNetwork()
+        return PodNetwork(self._number, self.pod["metadata"]["name"])
+
     def _check(self) -> None:
         spec = self.pod["spec"]
         used = [name for name in _UNSUPPORTED if spec.get(name)]
@@ -103,7 +109,7 @@ class Runner(threading.Thread):
     def _write_etc(self) -> None:
         metadata = self.pod["metadata"]
         etc = self._folder / "etc"
-        etc.mkdir()
+        etc.mkdir(exist_ok=True)
         suffix = "svc.cluster.local"
         search = f"{metadata['namespace']}.{suffix} {suffix} cluster.local"
         (etc / "resolv.conf").write_text(f"nameserver {NODE_IP}\nsearch {search}\noptions ndots:5\n")
@@ -224,7 +230,8 @@ class Runner(threading.Thread):
             "conditions": [{"type": kind, "status": str(fact)} for kind, fact in facts.items()],
         }
         if self._ip:
-            status |= {"podIP": self._ip, "podIPs": [{"ip": self._ip}]}
+            # Otherwise the address before an outage of the node would stay, beside this one.
+            status |= {"podIP": self._ip, "podIPs": [{"$patch": "replace"}, {"ip": self._ip}]}
         return status
 
     def _publish(self) -> None:
@@ -238,5 +245,5 @@ class Runner(threading.Thread):
             for each in status["conditions"]
         ]
         document = {"metadata": {"uid": self._uid}, "status": {**status, "conditions": timed}}
-        if self._api.patch(f"{self._path}/status", document, STRATEGIC).status in (200, 404, 409):
+        if self._api.patch(f"{self._path}/status", document, STRATEGIC_PATCH).status in (200, 404, 409):
             self._published = status

@@ -26,10 +26,16 @@ class Probe(threading.Thread):
         check: Callable[[dict[str, Any], float], str],
         report: Callable[[bool, str], None],
         may_start: threading.Event,
+        *,
+        is_once: bool,
     ) -> None:
-        """Take the probe's document, a function that probes once, and an event to wait for."""
+        """Take the probe's document, a function that probes once, and an event to wait for.
+
+        *is_once*: it ends with its first success, as a startup probe does.
+        """
         super().__init__(daemon=True)
         self._spec, self._check, self._report, self._may_start = spec, check, report, may_start
+        self._is_once = is_once
         self._end = threading.Event()
         self._reporting = threading.Lock()
 
@@ -55,6 +61,8 @@ class Probe(threading.Thread):
             with self._reporting:
                 if streak == needed and not self._end.is_set():
                     self._report(last, failure)
+            if last and self._is_once:
+                return
             self._end.wait(spec.get("periodSeconds", 10))
 
 
