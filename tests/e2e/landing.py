@@ -153,6 +153,11 @@ MAIN: Final[dict[str, tuple[str, ...]]] = {
         "gateway/pure/openapi/",
         "gateway/pure/admission_policies/type_checking.py",
     ),
+    "outages": (
+        "the_network_of_pods_comes_back_although_the_pods_of_its_plug_in_are_refused_at_first",
+        "gateway/tools/watchdog/",
+        "docs/lock-outs.md",
+    ),
     "pages": ("a_denied_command_leads_to_its_page_and_an_explanation_repeats_it", "gateway/server/pages/"),
     "placement": (
         "no_request_is_unchecked_while_policies_move_there_and_back",
