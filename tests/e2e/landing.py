@@ -138,6 +138,12 @@ MAIN: Final[dict[str, tuple[str, ...]]] = {
     "match_conditions": ("some_expressions_decide_as_in_the_api_server", "gateway/pure/conditions/"),
     "modes": ("a_webhook_is_enforced_where_the_namespace_matches", "gateway/pure/core/modes.py"),
     "moving": ("webhooks_move_behind_the_gateway_one_step_after_another", "gateway/tools/importing/"),
+    "mutators": (
+        "mutators_that_never_come_to_rest_are_named_in_metrics_log_and_status",
+        "gateway/observe/decisions/disputes.py",
+        "gateway/pure/core/conflicts.py",
+        "gateway/pure/core/disputes.py",
+    ),
     "mutating_policies": (
         "a_gateway_in_place_of_the_policies_answers_as_recorded",
         "gateway/pure/admission_policies/mutating.py",
