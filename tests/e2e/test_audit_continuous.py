@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from tests.audit.kit import policy_documents
+from tests.e2e.client import Api
 from tests.e2e.objects import config_map, deployment
 from tests.e2e.report_definitions import GROUP, define_reports
 from tests.e2e.setups import chart_account, rule
@@ -47,6 +48,24 @@ def account(cluster: Cluster, tmp_path: Path) -> Iterator[Path]:
     define_reports(cluster)
     with chart_account(cluster, tmp_path, ACCOUNT, *CHART) as kubeconfig:
         yield kubeconfig
+
+
+def test_the_api_server_puts_its_requests_into_the_flow_schema_of_the_chart(
+    cluster: Cluster, account: Path
+) -> None:
+    (user,) = yaml.safe_load(account.read_text())["users"]
+    api = Api(cluster.port, cluster.ca_file, user["user"]["token"])
+    schemas = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas"
+    uid = cluster.api.get(f"{schemas}/{ACCOUNT}").document["metadata"]["uid"]
+
+    def is_classified() -> bool:
+        answer = api.get("/api/v1/namespaces")
+        return (answer.status, answer.headers["X-Kubernetes-Pf-Flowschema-Uid"]) == (200, uid)
+
+    try:
+        eventually(is_classified)
+    finally:
+        api.close()
 
 
 class Audit(Process):
@@ -138,7 +157,7 @@ def test_metrics_and_reports_follow_objects_namespaces_policies_and_a_restart_of
         label(namespace)
         audit.finds(1, 1)
 
-        # Its watches are over, and the new API server does not know the versions that they were at.
+        # What it has been told waits in its connections, which end with the API server.
         audit.signal(signal.SIGSTOP)
         add("meanwhile")
         add("too")
