@@ -156,6 +156,11 @@ def test_the_status_needs_the_rights_that_its_page_names(
     assert all(one["note"].startswith(note) for one in found)
 
 
+def statuses(release: Release) -> set[int]:
+    """Return the statuses of some creates that the policy refuses where it is enforced."""
+    return {try_image(release.cluster, LATEST).status for _ in range(20)}
+
+
 def roll_back(release: Release, arguments: str) -> None:
     """Run the loop of the documentation over all pods, with other *arguments* of the command."""
     page = section((DOCS / "operate.md").read_text(), "Roll back")
@@ -176,7 +181,7 @@ def test_the_documented_roll_back_acts_on_all_replicas(release: Release) -> None
     assert try_image(release.cluster, LATEST).status == 201
     roll_back(release, f"--to {before[:12]}")
     assert digest(release) == before
-    assert {try_image(release.cluster, LATEST).status for _ in range(20)} == {403}
+    assert statuses(release) == {403}
     roll_back(release, "--release")
     assert digest(release) == after
     assert release.upgrade(values()).returncode == 0
@@ -188,6 +193,7 @@ def test_a_rollout_plan_is_promoted_with_the_rights_of_the_release(release: Rele
     stages = [{"mode": "Audit", "for": "1s"}, {"mode": "Enforce", "gates": {"minReviews": 1000}}]
     planned = values("1", webhook(name, "deny-latest-tag", rollout={"plan": {"stages": stages}}))
     planned["configuration"] = {"rolloutPlans": {"installation": f"{NAME}/{NAME}"}}
+    before = digest(release)
     assert release.upgrade(planned).returncode == 0
     token = cluster.kubectl("--namespace", NAME, "create", "token", NAME).stdout.strip()
     kubeconfig = cluster.write_kubeconfig(folder / "rollouts.kubeconfig", token=token)
@@ -195,19 +201,19 @@ def test_a_rollout_plan_is_promoted_with_the_rights_of_the_release(release: Rele
     plan.reaches("Progressing", 1)
     in_force = re.compile(rf'admission_gateway_rollout_plan_phase{{.*"{name}".*"Progressing".*}} 1')
     eventually(lambda: [len(in_force.findall(text)) for text in scraped(release)] == [1] * 3)
-    assert {try_image(cluster, LATEST).status for _ in range(20)} == {201}
+    assert statuses(release) == {201}
     # Evidence, which is no dry run. No node runs it.
     document = new_pod("planned", nodeSelector={"no-such": "node"})
     assert cluster.api.create("/api/v1/namespaces/default/pods", document).status == 201
     plan.reaches("Progressing", 2)
-    eventually(lambda: {try_image(cluster, LATEST).status for _ in range(20)} == {403})
+    eventually(lambda: statuses(release) == {403})
     eventually(lambda: "RolloutPromote" in {one["reason"] for one in plan.events})
 
     for action, phase, stage, status in (("rollback", "RolledBack", 1, 201), ("skip", "Progressing", 2, 403)):
         plan.command(action)
         plan.reaches(phase, stage)
         assert plan.decisions[-1] == (action, stage, f"system:serviceaccount:{NAME}:{NAME}")
-        eventually(lambda status=status: {try_image(cluster, LATEST).status for _ in range(20)} == {status})  # type: ignore[misc]
+        eventually(lambda status=status: statuses(release) == {status})  # type: ignore[misc]
     printed = release.shell("admission-gateway rollout status").stdout
     assert f"{name}: Progressing, stage 2 of 2 (Enforce)" in printed
     evidence = cluster.kubectl("get", "rolloutevidences", "--namespace", NAME, "--output=name").stdout
@@ -215,8 +221,10 @@ def test_a_rollout_plan_is_promoted_with_the_rights_of_the_release(release: Rele
     for resource in ("rolloutstates", "rolloutevidences"):
         asked = ("auth", "can-i", "delete", f"{resource}.admission-gateway.io", "--namespace", NAME)
         assert cluster.kubectl(f"--kubeconfig={kubeconfig}", *asked).stdout.strip() == "yes"
+    cluster.api.delete("/api/v1/namespaces/default/pods/planned")
     assert release.upgrade(values()).returncode == 0
-    eventually(lambda: {try_image(cluster, LATEST).status for _ in range(20)} == {403})
+    eventually(lambda: digest(release) == before, "the first configuration in all replicas")
+    assert statuses(release) == {403}
 
 
 def revisions(release: Release, *statuses: str) -> list[int]:
