@@ -16,6 +16,12 @@ def workload(kind: str = "Deployment", labels: dict[str, str] = LABELS, **contai
     return {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": "web"}, "spec": spec}
 
 
+def without_containers() -> dict[str, Any]:
+    found = workload()
+    found["spec"]["template"]["spec"]["containers"] = []
+    return found
+
+
 def pod(**container: Any) -> dict[str, Any]:
     spec = {"containers": [{"name": "a", "image": "b", **container}]}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": spec}
@@ -69,7 +75,7 @@ REFUSED: Final[dict[str, tuple[dict[str, Any], str]]] = {
         {**workload(), "spec": {"template": workload()["spec"]["template"]}},
         "spec.selector",
     ),
-    "no container": (core("Pod", spec={"containers": []}), "spec.containers"),
+    "no container": (without_containers(), "spec.template.spec.containers"),
     "no image": (workload(image=""), f"{OF_TEMPLATE}.image"),
     "the name of a container": (workload(name="A"), f"{OF_TEMPLATE}.name"),
     "a volume that is not there": (workload(volumeMounts=MOUNTS), f"{OF_TEMPLATE}.volumeMounts[0].name"),

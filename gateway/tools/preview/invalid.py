@@ -45,7 +45,7 @@ _SUBDOMAINS: Final = ("", "apps", "batch", "autoscaling", "networking.k8s.io", "
 """Groups whose kinds, but for those below, have DNS names."""
 _OTHER_NAMES: Final[Mapping[tuple[str, str], Callable[[str], str | None]]] = {
     ("", "Namespace"): dns_1123_label,
-    # Since 1.34 it may begin with a digit.
+    # Since 1.36 it may begin with a digit.
     ("", "Service"): dns_1123_label,
     ("networking.k8s.io", "IPAddress"): lambda _: None,
 }
