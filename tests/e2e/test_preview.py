@@ -17,6 +17,7 @@ from tests.e2e.conftest import CHOSEN
 from tests.e2e.controllers import Controllers
 from tests.e2e.setups import BehindGateway, Hook, rule
 from tests.kit import run_command
+from tests.preview import invalid_cases
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -150,6 +151,43 @@ def test_denials_are_those_of_the_api_server(
     assert [each["message"] for each in denied] == ["not a", "not b"]
     for each in denied:
         assert f"{each['webhook'].partition('/')[2]}: {each['message']}" in answer.message
+
+
+def collection(found: dict[str, Any]) -> str:
+    """Return the path for objects like *found*, of a kind whose resource is its name in the plural."""
+    version = found["apiVersion"]
+    prefix = f"/{'apis' if '/' in version else 'api'}/{version}"
+    is_namespaced = found["kind"] != "Namespace"
+    return f"{prefix}{'/namespaces/default' if is_namespaced else ''}/{found['kind'].lower()}s"
+
+
+def strictly(cluster: Cluster, found: dict[str, Any]) -> Any:
+    return cluster.api.create(f"{collection(found)}?dryRun=All&fieldValidation=Strict", found)
+
+
+def test_what_a_preview_refuses_the_api_server_refuses(gateway: BehindGateway, tmp_path: Path) -> None:
+    for about, (found, field) in invalid_cases.REFUSED.items():
+        answer = strictly(gateway.cluster, found)
+        assert answer.status in (400, 422), (about, answer)
+        if answer.status == 422:
+            # Of the whole, the API server has other parts in brackets.
+            assert re.split(r"[.\[]", field)[-1].rstrip("]") in answer.message, (about, answer.message)
+    for about, (version, kind, _) in invalid_cases.NOT_SERVED.items():
+        found = {"apiVersion": version, "kind": kind, "metadata": {"name": "a"}}
+        assert strictly(gateway.cluster, found).status == 404, about
+    for about, found in invalid_cases.TAKEN.items():
+        answer = strictly(gateway.cluster, found)
+        assert answer.status == 201, (about, answer)
+    refused = [found for found, _ in invalid_cases.REFUSED.values()]
+    text = json.dumps({"items": [*refused, *invalid_cases.TAKEN.values()], "kind": "List"})
+    (tmp_path / "all.json").write_text(text)
+    kubeconfig = gateway.cluster.kubeconfig(ADMIN)
+    arguments = (tmp_path / "all.json", "--config", gateway.config, "--json", "--expand", "false")
+    for more in ((), ("--server-dry-run",)):
+        done = run_command("preview", *arguments, "--kubeconfig", kubeconfig, *more)
+        objects = json.loads(done.stdout)["objects"]
+        results = ["denied"] * len(refused) + ["allowed"] * len(invalid_cases.TAKEN)
+        assert [one["result"] for one in objects] == results, more
 
 
 SHOPS: Final = "shops"

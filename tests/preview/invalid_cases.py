@@ -36,6 +36,16 @@ def service(port: Any, name: str = "web") -> dict[str, Any]:
 
 
 MOUNTS: Final = [{"name": "data", "mountPath": "/data"}]
+
+
+def with_claim() -> dict[str, Any]:
+    found = workload("StatefulSet", volumeMounts=MOUNTS)
+    resources = {"requests": {"storage": "1Gi"}}
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": resources}
+    found["spec"]["volumeClaimTemplates"] = [{"metadata": {"name": "data"}, "spec": spec}]
+    return found
+
+
 CONTAINER: Final = "spec.containers[0]"
 OF_TEMPLATE: Final = f"spec.template.{CONTAINER}"
 REFUSED: Final[dict[str, tuple[dict[str, Any], str]]] = {
@@ -79,6 +89,10 @@ REFUSED: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "no image": (workload(image=""), f"{OF_TEMPLATE}.image"),
     "the name of a container": (workload(name="A"), f"{OF_TEMPLATE}.name"),
     "a volume that is not there": (workload(volumeMounts=MOUNTS), f"{OF_TEMPLATE}.volumeMounts[0].name"),
+    "a claim of a StatefulSet that is not there": (
+        workload("StatefulSet", volumeMounts=MOUNTS),
+        f"{OF_TEMPLATE}.volumeMounts[0].name",
+    ),
     "the name of a role": (
         {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "a/b"}},
         "metadata.name",
@@ -92,8 +106,7 @@ NOT_SERVED: Final[dict[str, tuple[str, str, str]]] = {
 }
 TAKEN: Final[dict[str, dict[str, Any]]] = {
     "a Deployment": workload(resources={"limits": {"cpu": 1, "memory": "1Gi"}}),
-    # Only its Pods are refused.
-    "a StatefulSet without its volume": workload("StatefulSet", volumeMounts=MOUNTS),
+    "a StatefulSet with the volume of a claim": with_claim(),
     "a Pod with volumes": {
         **pod(volumeMounts=MOUNTS),
         "spec": {**pod(volumeMounts=MOUNTS)["spec"], "volumes": [{"name": "data"}]},

@@ -9,6 +9,7 @@ k8s.io/kubernetes pkg/apis/core/validation/validation.go, pkg/apis/apps/validati
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -29,7 +30,7 @@ from gateway.tools.forecast.kinds import lifecycles
 from gateway.tools.preview.decoding import Problem, Reader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Container, Iterator, Mapping
 
     from gateway.engine.object_review import Json
     from gateway.pure.openapi.types import Schema
@@ -96,13 +97,9 @@ class _Rules:
 
     def __init__(self, kind: GroupVersionKind) -> None:
         self._kind = kind
-        self._rules = {**_RULES}
         try:
             self._schemas, name = built_in_schemas().definition(kind)
             self._root: Schema = {"$ref": name}
-            if kind.kind != "StatefulSet":
-                # The template of a StatefulSet is not validated before its Pods are.
-                self._rules[_POD_SPEC] = _pod_spec
         except UnknownKindError:
             self._schemas, _ = built_in_schemas().definition(_POD)
             self._root = {"properties": {"metadata": {"$ref": _META}}, "type": "object"}
@@ -114,7 +111,11 @@ class _Rules:
     def of_all(self, found: Json) -> Iterator[Problem]:
         """Yield what cannot be decoded, or is not valid."""
         yield from _name(found, self._kind.group, self._kind.kind)
-        yield from Reader(self._schemas, self._rules).read(self._root, found, "")
+        # Of a StatefulSet, each Pod gets these volumes.
+        claims = _mappings(_members(found, "spec"), "volumeClaimTemplates")
+        names = frozenset(_members(one, "metadata").get("name") for one in claims)
+        rules: dict[str, Rule] = {_META: _metadata, _POD_SPEC: partial(_pod_spec, more_volumes=names)}
+        yield from Reader(self._schemas, rules).read(self._root, found, "")
         if self._kind.group == "apps" and self._kind.kind in _WITH_SELECTOR:
             yield from _selector(found)
 
@@ -142,9 +143,6 @@ def _metadata(found: Json, path: str) -> Iterator[Problem]:
     yield from (Problem(where, message) for where, message in problems.found)
 
 
-_RULES: Final[Mapping[str, Rule]] = {_META: _metadata}
-
-
 def _selector(found: Json) -> Iterator[Problem]:
     """Yield what is wrong with the selector of the workload *found*."""
     spec = found.get("spec")
@@ -157,8 +155,8 @@ def _selector(found: Json) -> Iterator[Problem]:
         yield Problem("spec.template.metadata.labels", "found labels that the selector does not match")
 
 
-def _pod_spec(found: Json, path: str) -> Iterator[Problem]:
-    """Yield what is wrong with the containers of the Pods' *found*."""
+def _pod_spec(found: Json, path: str, more_volumes: Container[object]) -> Iterator[Problem]:
+    """Yield what is wrong with the containers of *found*, a Pod's spec. It will have *more_volumes*."""
     if not found.get("containers"):
         yield Problem(child(path, "containers"), "found nothing, expected at least one container")
     volumes = {one.get("name") for one in _mappings(found, "volumes")}
@@ -174,7 +172,7 @@ def _pod_spec(found: Json, path: str) -> Iterator[Problem]:
             if not container.get("image"):
                 yield Problem(f"{here}.image", "found nothing, expected an image")
             for number, mount in enumerate(_mappings(container, "volumeMounts")):
-                if mount.get("name") not in volumes:
+                if mount.get("name") not in volumes and mount.get("name") not in more_volumes:
                     name = f"{here}.volumeMounts[{number}].name"
                     yield Problem(
                         name, f"found {shown(mount.get('name'))}, expected the name of a volume of the Pod"
