@@ -44,6 +44,22 @@ KINDS: dict[str, type[Declared]] = {
 }
 SCHEMAS = {kind: cls.schema(is_custom=True) for kind, cls in KINDS.items()}
 SCHEMAS |= {kind: webhook_configuration.schema(phase) for kind, phase in PHASES.items()}
+# The type of an expression, the key of an annotation, which resources of a rule cover which others.
+MATCHING = (
+    r".*([eE]xpression|\.cache\.key): \d+:\d+: ",
+    r".*\.resources(\[\d+\])?: .*covers",
+)
+# Durations, certificates, and how the stages of a plan follow each other.
+WEBHOOKS = (
+    r".*: .*expected a duration such as",
+    r".*\.caBundle: holds no PEM certificate",
+    r".*\.rollout\.plan\.stages\[\d+\]\.mode: (Enforce holds in every namespace|found \w+, which is weaker)",
+    r".*\.rollout\.plan\.stages\[\d+\]\.percentOfNamespaces: .*which is below",
+    r".*\.rollout\.plan\.stages\[\d+\]\.groups\[\d+\]: .*(the name of one of plan\.groups|it stays enforced)",
+    r".*\.rollout\.plan\.stages\[\d+\]\.gates\.\w+: (is never known|requires rollout\.candidate)",
+    r".*\.rollout\.plan\.groups(\[\d+\]\.namespaceSelector)?: .*(every namespace|conditions and values)",
+    r".*\.rollout\.plan\.rollback: found critical true",
+)
 ONLY_HERE = {
     "WorkerPool": (
         # Which host and which port of a gRPC name exist.
@@ -64,14 +80,8 @@ ONLY_HERE = {
         r"spec\.match\.namespaces\[\d+\]: .*expected a name of at most 63",
         r"spec\.match: selects everything",
     ),
-    **dict.fromkeys(
-        (*PHASES, "ValidatingAdmissionPolicy", "MutatingAdmissionPolicy"),
-        # The type of an expression, the key of an annotation, which resources of a rule cover which others.
-        (
-            r".*([eE]xpression|\.cache\.key): \d+:\d+: ",
-            r".*\.resources(\[\d+\])?: .*covers",
-        ),
-    ),
+    **dict.fromkeys(PHASES, (*MATCHING, *WEBHOOKS)),
+    **dict.fromkeys(("ValidatingAdmissionPolicy", "MutatingAdmissionPolicy"), MATCHING),
     **dict.fromkeys(
         ("ValidatingAdmissionPolicyBinding", "MutatingAdmissionPolicyBinding"),
         # Which resources of a rule cover which others.

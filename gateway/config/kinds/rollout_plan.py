@@ -25,7 +25,7 @@ from gateway.config.kinds.declare import (
     required,
 )
 from gateway.config.kinds.metadata import LabelSelector
-from gateway.config.kinds.names import LABEL_LENGTH, dns_1123_label
+from gateway.config.kinds.names import LABEL, LABEL_LENGTH, dns_1123_label
 from gateway.pure.core.labels import EVERYTHING, Selector
 from gateway.pure.core.webhook import Mode
 from gateway.pure.rollout_plan import model
@@ -50,7 +50,8 @@ def _salt(text: str) -> str | None:
 @dataclass(frozen=True, slots=True)
 class _Group(Declared):
     name: str = required(
-        Text("name of at most 63 characters", dns_1123_label, maxLength=LABEL_LENGTH), "Unique in the plan"
+        Text("name of at most 63 characters", dns_1123_label, maxLength=LABEL_LENGTH, pattern=f"^{LABEL}$"),
+        "Unique in the plan",
     )
     namespace_selector: Selector = declare(
         LabelSelector(), "Labels of its namespaces; at least one condition", default=EVERYTHING
@@ -135,7 +136,11 @@ class _Stage(Declared):
         default=0,
     )
     groups: tuple[str, ...] = declare(
-        Texts("list of names of groups", dns_1123_label, (1, model.MAX_GROUPS), maxLength=LABEL_LENGTH),
+        Texts(
+            *("list of names of groups", dns_1123_label, (1, model.MAX_GROUPS)),
+            maxLength=LABEL_LENGTH,
+            pattern=f"^{LABEL}$",
+        ),
         "Groups in which it is enforced from this stage on",
         default=(),
     )
