@@ -194,6 +194,13 @@ async def test_odd_objects_keep_nothing_away(tmp_path: Path) -> None:
             assert "processes have another plan, such as later" in process.plans.faults[0]
 
 
+async def test_events_of_the_last_decisions_are_created_before_the_end(tmp_path: Path) -> None:
+    async with cluster() as server:
+        async with followed(server, tmp_path, Time()) as (_, found):
+            found.announce(NAME, {"revision": 1, "reason": "RolloutPromote"})
+        assert server.asked("post") == 1
+
+
 def test_commands_read_no_evidence(tmp_path: Path) -> None:
     state = state_document(hook().plan_id, ["a", "b", "c"], started(PLAN, 1e9))
     with ApiServer() as server:

@@ -42,15 +42,17 @@ from gateway.server.rollout.store import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Callable, Mapping
 
     from gateway.config.kinds.kubernetes_settings import KubernetesSettings
     from gateway.server.kubernetes.api_client import ApiClient
 
 _GROUP: Final = GATEWAY_VERSION.partition("/")[0]
 _NOT_FOUND, _CONFLICT = 404, 409
-_MAX_TASKS: Final = 20
-"""The watches, and Events that are being created."""
+_MAX_EVENTS: Final = 18
+"""That are being created."""
+_EVENTS_WITHIN_S: Final = 1.0
+"""Events of the last decisions are created before the end, if the API server answers so soon."""
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +91,8 @@ class ClusterStore:
             self._watches.append(BoundedWatch(self._access, self._kind(EVIDENCE), self._evidence, pace))
         self._written: dict[str, ProcessEvidence] = {}
         """Evidence as it was last written."""
-        self._tasks: list[asyncio.Task[None]] = []
+        self._following: list[asyncio.Task[None]] = []
+        self._announcing: list[asyncio.Task[None]] = []
 
     @property
     def states(self) -> Mapping[str, Stored]:
@@ -123,13 +126,16 @@ class ClusterStore:
 
     async def start(self) -> None:
         """See ``PlanStore``."""
-        self._run(*(watch.run() for watch in self._watches))
+        self._following = [asyncio.create_task(watch.run()) for watch in self._watches]
 
     async def close(self) -> None:
         """See ``PlanStore``."""
-        for task in self._tasks:
+        if self._announcing:
+            await asyncio.wait(self._announcing, timeout=_EVENTS_WITHIN_S)
+        tasks = (*self._following, *self._announcing)
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         await self._access.close()
 
     async def replace(self, name: str, before: Stored | None, document: Json) -> bool:
@@ -198,9 +204,9 @@ class ClusterStore:
             },
             **event,
         }
-        self._tasks = [task for task in self._tasks if not task.done()]
-        if len(self._tasks) < _MAX_TASKS:
-            self._run(self._create_event(document))
+        self._announcing = [task for task in self._announcing if not task.done()]
+        if len(self._announcing) < _MAX_EVENTS:
+            self._announcing.append(asyncio.create_task(self._create_event(document)))
 
     async def _create_event(self, document: Json) -> None:
         namespace = quote(self._namespace, safe="")
@@ -252,9 +258,6 @@ class ClusterStore:
     def _on_change(self) -> None:
         if self.is_synced:
             self._changed()
-
-    def _run(self, *coroutines: Coroutine[object, object, None]) -> None:
-        self._tasks += map(asyncio.create_task, coroutines)
 
 
 async def read_states(api: ApiClient, installation: str) -> dict[str, Stored]:
