@@ -14,6 +14,7 @@ from tests.preview.invalid_cases import NOT_SERVED, REFUSED, TAKEN, pod, workloa
 from tests.preview.kit import WEB, configure, findings, of, pods, preview
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.faults.kit import StartWorker
@@ -38,6 +39,35 @@ def test_a_kind_that_is_not_served_is_named_with_another_one(about: str) -> None
 def test_nothing_is_wrong_with_what_the_api_server_takes(about: str) -> None:
     found = TAKEN[about]
     assert not [*undeclared(found, 37), *invalid(found, found, 37)]
+
+
+ODD: tuple[Any, ...] = (None, True, 1, 1.5, "", "A", [], {}, [[]], [{}], {"a": []})
+
+
+def with_odd_values(whole: dict[str, Any]) -> Iterator[None]:
+    """Yield once for each value of *whole* that is replaced by an odd one, and for each odd one."""
+    parts: list[Any] = [whole]
+    for part in parts:
+        for key, before in [*part.items()] if isinstance(part, dict) else [*enumerate(part)]:
+            for odd in ODD:
+                part[key] = odd
+                yield
+            part[key] = before
+            if isinstance(before, dict | list):
+                parts.append(before)
+
+
+def test_no_value_of_another_type_is_an_internal_error() -> None:
+    found = workload("StatefulSet", volumeMounts=[{"name": "a", "mountPath": "/a"}])
+    found["spec"]["template"]["spec"]["volumes"] = [{"name": "b"}]
+    found["spec"]["volumeClaimTemplates"] = [{"metadata": {"name": "a"}}]
+    tried = 0
+    for _ in with_odd_values(found):
+        tried += 1
+        if isinstance(found["apiVersion"], str) and isinstance(found["kind"], str):
+            invalid(found, found, 37)
+            undeclared(found, 37)
+    assert tried > 200
 
 
 def test_of_custom_resources_only_metadata_is_checked() -> None:

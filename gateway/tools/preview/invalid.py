@@ -30,7 +30,7 @@ from gateway.tools.forecast.kinds import lifecycles
 from gateway.tools.preview.decoding import Problem, Reader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from gateway.engine.object_review import Json
     from gateway.pure.openapi.types import Schema
@@ -113,7 +113,7 @@ class _Rules:
         yield from _name(found, self._kind.group, self._kind.kind)
         # Of a StatefulSet, each Pod gets these volumes.
         claims = _mappings(_members(found, "spec"), "volumeClaimTemplates")
-        names = frozenset(_members(one, "metadata").get("name") for one in claims)
+        names = _names(_members(one, "metadata") for one in claims)
         rules: dict[str, Rule] = {_META: _metadata, _POD_SPEC: partial(_pod_spec, more_volumes=names)}
         yield from Reader(self._schemas, rules).read(self._root, found, "")
         if self._kind.group == "apps" and self._kind.kind in _WITH_SELECTOR:
@@ -121,8 +121,7 @@ class _Rules:
 
 
 def _name(found: Json, group: str, kind: str) -> Iterator[Problem]:
-    metadata = found.get("metadata")
-    name = metadata.get("name") if isinstance(metadata, dict) else None
+    name = _members(found, "metadata").get("name")
     if not isinstance(name, str) or not name:
         return
     if group == _PATH_SEGMENTS:
@@ -145,43 +144,46 @@ def _metadata(found: Json, path: str) -> Iterator[Problem]:
 
 def _selector(found: Json) -> Iterator[Problem]:
     """Yield what is wrong with the selector of the workload *found*."""
-    spec = found.get("spec")
+    spec = _members(found, "spec")
     template, selector = (_members(spec, name) for name in ("template", "selector"))
     labels = _members(_members(template, "metadata"), "labels")
     wanted = _members(selector, "matchLabels")
-    if not wanted and not (isinstance(selector, dict) and selector.get("matchExpressions")):
+    if not wanted and not selector.get("matchExpressions"):
         yield Problem("spec.selector", "found nothing, expected the labels of the template")
     elif any(labels.get(name) != value for name, value in wanted.items()):
         yield Problem("spec.template.metadata.labels", "found labels that the selector does not match")
 
 
-def _pod_spec(found: Json, path: str, more_volumes: Container[object]) -> Iterator[Problem]:
+def _pod_spec(found: Json, path: str, more_volumes: frozenset[str]) -> Iterator[Problem]:
     """Yield what is wrong with the containers of *found*, a Pod's spec. It will have *more_volumes*."""
     if not found.get("containers"):
         yield Problem(child(path, "containers"), "found nothing, expected at least one container")
-    volumes = {one.get("name") for one in _mappings(found, "volumes")}
+    volumes = more_volumes | _names(_mappings(found, "volumes"))
     for field in ("initContainers", "containers"):
         for index, container in enumerate(_mappings(found, field)):
             here = f"{child(path, field)}[{index}]"
             name = container.get("name")
-            if not name or (isinstance(name, str) and dns_1123_label(name)):
-                message = (
-                    dns_1123_label(str(name)) if name else "found nothing, expected the name of the container"
-                )
-                yield Problem(f"{here}.name", str(message))
+            if not name:
+                yield Problem(f"{here}.name", "found nothing, expected the name of the container")
+            elif isinstance(name, str) and (message := dns_1123_label(name)):
+                yield Problem(f"{here}.name", message)
             if not container.get("image"):
                 yield Problem(f"{here}.image", "found nothing, expected an image")
             for number, mount in enumerate(_mappings(container, "volumeMounts")):
-                if mount.get("name") not in volumes and mount.get("name") not in more_volumes:
-                    name = f"{here}.volumeMounts[{number}].name"
-                    yield Problem(
-                        name, f"found {shown(mount.get('name'))}, expected the name of a volume of the Pod"
-                    )
+                volume = mount.get("name")
+                if not (isinstance(volume, str) and volume in volumes):
+                    message = f"found {shown(volume)}, expected the name of a volume of the Pod"
+                    yield Problem(f"{here}.volumeMounts[{number}].name", message)
 
 
-def _members(found: object, name: str) -> Json:
+def _names(found: Iterable[Json]) -> frozenset[str]:
+    """Return the names in *found*, as far as they are texts."""
+    return frozenset(name for one in found if isinstance(name := one.get("name"), str))
+
+
+def _members(found: Json, name: str) -> Json:
     """Return the mapping *name* in *found*; an empty one if it is none."""
-    member = found.get(name) if isinstance(found, dict) else None
+    member = found.get(name)
     return member if isinstance(member, dict) else {}
 
 
