@@ -1,4 +1,4 @@
-"""A list and watch that keeps no more of a kind than fits, whoever writes objects of it.
+"""A list and watch of one kind of objects with a bound on what is kept of them. Others may write any number.
 
 A list is read in small pages, and only as far as there is room. What does not fit is left out and said. As
 long as something is, the objects are listed again at the end of each watch, which is every few minutes.

@@ -1,8 +1,8 @@
 """States and evidence as custom resources in the gateway's namespace, for all replicas.
 
 A RolloutState is one plan's state, and a RolloutEvidence what one process has seen. Both are observed by
-bounded watches. A state is replaced with the resourceVersion that was read: the API server answers 409 to
-whoever is late. No Lease is used: it would not keep a paused process from writing.
+bounded watches. A state is replaced with the resourceVersion that was read. If another process has written
+it since, the API server answers 409. A Lease would not do: a paused process writes after its Lease has ended.
 
 Source: kubernetes.io/docs/reference/using-api/api-concepts, "Updates to existing resources".
 """
