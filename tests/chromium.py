@@ -178,6 +178,11 @@ class Chromium:
                 "Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=codes[key]
             )
 
+    def type(self, text: str) -> None:
+        """Insert *text* into the element that has the focus, as a keyboard does with its last letter."""
+        self.call("Input.insertText", text=text)
+        self.call("Input.dispatchKeyEvent", type="keyUp", key=text[-1])
+
     def screenshot(self, file: Path) -> None:
         """Write a PNG of the whole page."""
         shot = self.call("Page.captureScreenshot", captureBeyondViewport=True)
