@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 def counts(**given: int) -> dict[str, Any]:
     none = {"buckets": [], **dict.fromkeys(COUNTED, 0)}
-    return {"recent": {**none, **given}, "total": {**none, **given}}
+    timeline = [[90, 5, given.get("denied", 0), given.get("failed_closed", 0)]]
+    return {"recent": {**none, **given}, "total": {**none, **given}, "timeline": timeline}
 
 
 def overview_part(text: Callable[[str], str] = str, **given: int) -> dict[str, Any]:
@@ -56,6 +57,7 @@ def overview_part(text: Callable[[str], str] = str, **given: int) -> dict[str, A
             "reviewsInFlight": 3,
         },
         "windowSeconds": 60.0,
+        "bucket": 100,
         "configuration": {
             "digest": text("d" * 64),
             "loadedAt": "2026-01-01T00:00:00Z",

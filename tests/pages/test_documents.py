@@ -87,6 +87,25 @@ def test_numbers_of_processes_are_added() -> None:
     assert merged("overview", *parts)["configuration"]["isSameInAllProcesses"] is False
 
 
+def test_half_minutes_of_processes_are_added_by_their_number() -> None:
+    parts = [overview_part(), overview_part()]
+    for part, timeline in zip(
+        parts, ([[71, 9, 0, 0], [99, 2, 1, 0]], [[99, 3, 0, 1], [70, 8, 0, 0]]), strict=True
+    ):
+        part["webhooks"][0]["timeline"] = timeline
+        part["webhooks"][1]["timeline"] = []
+    parts[0]["bucket"] = 99  # it answered a moment earlier
+    found = merged("overview", *parts)
+    hook, idle = found["webhooks"]
+    assert idle["timeline"] is None
+    assert found["timelineBucketSeconds"] == 30
+    rows = {
+        name: {age: one for age, one in enumerate(row[::-1]) if one} for name, row in hook["timeline"].items()
+    }
+    assert rows == {"calls": {1: 5, 29: 9}, "denied": {1: 1}, "failed": {1: 1}}
+    assert len(hook["timeline"]["calls"]) == 30
+
+
 def test_the_worst_notice_comes_first_and_a_sound_gateway_has_none() -> None:
     found = merged("overview", overview_part(failed_closed=1))
     levels = [notice.level for notice in notices(found)]
@@ -272,14 +291,14 @@ async def test_a_window_has_what_was_counted_in_the_last_minutes() -> None:
 
     review(Denied(403, message="no"))
     now[0] = 30.0
-    seconds, recent, total = await window.read()
+    seconds, recent, total, *_ = await window.take()
     assert seconds == 30.0
     assert recent["mutate", "a.b.c"].denied == total["mutate", "a.b.c"].denied == 1
     for _ in range(KEPT):
         now[0] += EVERY_S
         await window.take()
     review(Failed(FailureReason.DEADLINE, "slow"))
-    seconds, recent, total = await window.read()
+    seconds, recent, total, *_ = await window.take()
     assert seconds == EVERY_S * (KEPT - 1)
     found = recent["mutate", "a.b.c"]
     assert (found.denied, found.failed_closed, sum(found.buckets)) == (0, 1, 1)

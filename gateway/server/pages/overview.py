@@ -14,6 +14,7 @@ from gateway.base.files import UnusableFileError, read_file
 from gateway.base.text import rfc3339
 from gateway.engine.dispatch.pool import Pool
 from gateway.observe.telemetry.series import COUNTED, Numbers
+from gateway.observe.telemetry.timeline import BUCKET_S, BUCKETS
 from gateway.observe.telemetry.window import percentile
 from gateway.pure.core.disputes import Dispute
 from gateway.pure.core.webhook import HttpsClient, WorkerRef
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from gateway.config.merge.model import Config
     from gateway.observe.telemetry.exception_uses import Uses
     from gateway.observe.telemetry.series import NumbersKey
-    from gateway.observe.telemetry.window import Window
+    from gateway.observe.telemetry.window import Recent, Window
     from gateway.pure.core.exemptions import PolicyException
     from gateway.pure.core.webhook import Rollout, Webhook
     from gateway.server.pages.state import Json, ProcessState
@@ -36,26 +37,25 @@ if TYPE_CHECKING:
 SHOWN_PROBLEMS: Final = 100
 """Problems of a refused configuration that are shown, and warnings."""
 SHOWN_EXCEPTIONS: Final = 200
+_TIMELINE: Final = ("calls", "denied", "failed")
 
 
 async def part(state: ProcessState, window: Window) -> Json:
     """Return the part of this process."""
-    seconds, recent, total = await window.read()
     # In a thread, because it reads and parses certificates.
-    return await in_thread(_part, state, seconds, recent, total)
+    return await in_thread(_part, state, await window.take())
 
 
-def _part(
-    state: ProcessState,
-    seconds: float,
-    recent: Mapping[NumbersKey, Numbers],
-    total: Mapping[NumbersKey, Numbers],
-) -> Json:
+def _part(state: ProcessState, recent: Recent) -> Json:
     config = state.config
     nothing = Numbers()
 
     def counted(key: NumbersKey) -> Json:
-        return {"recent": asdict(recent.get(key, nothing)), "total": asdict(total.get(key, nothing))}
+        return {
+            "recent": asdict(recent.window.get(key, nothing)),
+            "total": asdict(recent.total.get(key, nothing)),
+            "timeline": [(number, *point) for number, point in recent.timeline.get(key, {}).items()],
+        }
 
     refusal = state.refusal
     return {
@@ -67,7 +67,8 @@ def _part(
             "digest": state.snapshot.digest,
             "reviewsInFlight": state.in_flight,
         },
-        "windowSeconds": seconds,
+        "windowSeconds": recent.seconds,
+        "bucket": recent.bucket,
         "configuration": {
             "digest": state.snapshot.digest,
             "loadedAt": rfc3339(state.loaded_at),
@@ -242,6 +243,7 @@ def merge(parts: Sequence[Json], now: float) -> Json:
     """
     first = parts[0]
     seconds = sum(part["windowSeconds"] for part in parts) / len(parts)
+    bucket = max(part["bucket"] for part in parts)
     in_flight = sum(part["process"]["reviewsInFlight"] for part in parts)
     return {
         "time": rfc3339(now),
@@ -256,14 +258,15 @@ def merge(parts: Sequence[Json], now: float) -> Json:
         },
         "faults": list(dict.fromkeys(fault for part in parts for fault in part["faults"])),
         "windowSeconds": round(seconds),
+        "timelineBucketSeconds": BUCKET_S,
         "reviews": {
             "inFlight": in_flight,
             **{
-                phase: _counts([part["reviews"][phase] for part in parts], seconds, _outcomes)
+                phase: _counts([part["reviews"][phase] for part in parts], seconds, bucket, _outcomes)
                 for phase in ("mutate", "validate")
             },
         },
-        "webhooks": _merged_webhooks(parts, seconds),
+        "webhooks": _merged_webhooks(parts, seconds, bucket),
         "pools": _merged_pools(parts),
         "servers": [
             {"url": url, "inFlight": sum(in_flight)}
@@ -311,15 +314,15 @@ def _merged_placement(parts: Sequence[Json]) -> list[Json]:
     ]
 
 
-def _merged_webhooks(parts: Sequence[Json], seconds: float) -> list[Json]:
+def _merged_webhooks(parts: Sequence[Json], seconds: float, bucket: int) -> list[Json]:
     """Return the webhooks of the first part; the others may have another configuration for a moment."""
     found: dict[tuple[str, str, str], list[Json]] = {}
     for part in parts:
         for webhook in part["webhooks"]:
             found.setdefault(_identity(webhook), []).append(webhook)
     return [
-        _without(webhook, "recent", "total")
-        | _counts(found[_identity(webhook)], seconds, _outcomes_of_webhook)
+        _without(webhook, "recent", "total", "timeline")
+        | _counts(found[_identity(webhook)], seconds, bucket, _outcomes_of_webhook)
         for webhook in parts[0]["webhooks"]
     ]
 
@@ -328,8 +331,13 @@ def _identity(webhook: Json) -> tuple[str, str, str]:
     return webhook["phase"], webhook["configuration"], webhook["name"]
 
 
-def _counts(counted: Sequence[Json], seconds: float, outcomes: Callable[[Numbers], Json]) -> Json:
-    """Return the sums of *counted*, with rates, *outcomes* and percentiles of ``recent`` and ``total``."""
+def _counts(
+    counted: Sequence[Json], seconds: float, bucket: int, outcomes: Callable[[Numbers], Json]
+) -> Json:
+    """Return the sums of *counted*, with rates, *outcomes* and percentiles of ``recent`` and ``total``.
+
+    The ``timeline`` ends with the half minute *bucket*.
+    """
     recent, total = (_sum(_each(counted, member)) for member in ("recent", "total"))
     calls = sum(recent.buckets)
     return {
@@ -341,7 +349,18 @@ def _counts(counted: Sequence[Json], seconds: float, outcomes: Callable[[Numbers
             "p99Ms": _milliseconds(recent, 0.99),
         },
         "total": {"count": sum(total.buckets), **outcomes(total)},
+        "timeline": _timeline(counted, bucket),
     }
+
+
+def _timeline(counted: Sequence[Json], last: int) -> dict[str, list[int]] | None:
+    """Return the sums of half minutes, the *last* one at the end; None if nothing was counted in them."""
+    rows = [[0] * BUCKETS for _ in _TIMELINE]
+    for bucket, *point in (one for each in counted for one in each["timeline"]):
+        if last - BUCKETS < bucket:
+            for row, number in zip(rows, point, strict=True):
+                row[bucket - last - 1] += number
+    return dict(zip(_TIMELINE, rows, strict=True)) if any(map(any, rows)) else None
 
 
 def _sum(counted: Sequence[Json]) -> Numbers:

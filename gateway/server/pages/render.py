@@ -27,6 +27,7 @@ from gateway.server.pages.decision_view import view
 from gateway.server.pages.explain import MAX_JSON_BYTES
 from gateway.server.pages.namespaces import table
 from gateway.server.pages.notices import duration, in_rollout, is_soon, notices
+from gateway.server.pages.sparkline import sparkline
 from gateway.server.pages.yaml_text import sections
 
 if TYPE_CHECKING:
@@ -152,6 +153,7 @@ def _environment() -> Environment:
         milliseconds=milliseconds,
         path_part=lambda text: quote(text, safe="", errors="replace"),
         query=lambda fields: urlencode(fields, errors="replace"),
+        sparkline=sparkline,
         typed=typed,
         rate=lambda rate: f"{rate:,.0f}" if rate >= 10 else f"{rate:.3g}",
     )
