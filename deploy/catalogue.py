@@ -11,13 +11,14 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from admission_gateway_worker.policies import definitions
+from admission_gateway_worker.policies.definition import TOPICS
 from admission_gateway_worker.policies.not_possible import NOT_POSSIBLE
 from deploy.monitoring import ROOT, table, with_tables
 from gateway.tools.cli.policies import configuration
 from gateway.tools.registration.yaml_output import to_yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from admission_gateway_worker.policies.definition import Definition
@@ -25,6 +26,12 @@ if TYPE_CHECKING:
 PAGES: Final = ROOT / "docs" / "catalogue"
 INDEX: Final = PAGES / "index.md"
 REPORTS: Final = ROOT / "loadtest" / "results"
+_GENITIVE: Final = {"Kubernetes": "Kubernetes'", "Kyverno": "Kyverno's", "Gatekeeper": "Gatekeeper's"}
+_NO_PHRASE: Final = {
+    "Kubernetes": "[those of all such policies](index.md#kubernetes-built-in-admission-controllers)",
+    "Kyverno": "none known",
+    "Gatekeeper": "none known",
+}
 _COST: Final = re.compile(r"^\| (\S*) +\| (\S+) +\| +(\d+) \|$", re.MULTILINE)
 
 
@@ -32,8 +39,8 @@ def outputs() -> dict[Path, str]:
     """Return the pages, each with its content."""
     costs = read_costs()
     found = definitions()
-    tables = {"policies": _policies_table(found, costs), "not-possible": _not_possible_table()}
-    pages = {PAGES / f"{each.name}.md": page(each, costs.get(each.name, "")) for each in found}
+    tables = {"policies": _by_topic(found, costs), "not-possible": _not_possible_table()}
+    pages = {PAGES / f"{each.name}.md": page(each, costs[each.name]) for each in found}
     return {INDEX: with_tables(INDEX.read_text(), tables, target="catalogue"), **pages}
 
 
@@ -43,19 +50,35 @@ def read_costs() -> dict[str, str]:
     return {name: cost for name, _, cost in _COST.findall(reports[-1].read_text())} if reports else {}
 
 
-def _policies_table(found: tuple[Definition, ...], costs: Mapping[str, str]) -> str:
+def _by_topic(found: tuple[Definition, ...], costs: Mapping[str, str]) -> str:
+    topics = ((topic, [each for each in found if each.topic == topic]) for topic in TOPICS)
+    return "\n".join(
+        f"### {topic[0].upper()}{topic[1:]}\n\n{_policies_table(policies, costs)}"
+        for topic, policies in topics
+    )
+
+
+def _policies_table(found: Iterable[Definition], costs: Mapping[str, str]) -> str:
     return table(
-        ("policy", "kind", "effect", "microseconds"),
+        ("policy", "kind", "effect", "stands for", "microseconds"),
         (
             (
                 f"[`{each.name}`]({each.name}.md)",
                 "mutating" if each.mutating else "validating",
                 each.summary,
-                costs.get(each.name, ""),
+                _stands_for(each),
+                costs[each.name],
             )
             for each in found
         ),
     )
+
+
+def _stands_for(definition: Definition) -> str:
+    names: dict[str, list[str]] = {}
+    for each in definition.replaces:
+        names.setdefault(each.engine, []).append(f"`{each.name}`")
+    return "; ".join(f"{_GENITIVE[engine]} {', '.join(ours)}" for engine, ours in names.items())
 
 
 def _not_possible_table() -> str:
@@ -71,6 +94,7 @@ def page(definition: Definition, cost: str) -> str:
         f"## Parameters\n\n{_parameters(definition.parameters)}",
         f"## Properties\n\n{_properties(definition, cost)}",
     ]
+    parts.append(f"## Instead of\n\n{_replaced(definition)}")
     if definition.notes:
         parts.append(f"## Notes\n\n{definition.notes}")
     return "\n".join(parts)
@@ -115,15 +139,23 @@ def _properties(definition: Definition, cost: str) -> str:
     link = "[access to the API server](index.md#access-to-the-api-server)"
     cluster = f"{definition.rights}{optional}: see {link}"
     rows = [
+        ("topic", definition.topic),
         ("kind", "mutating" if definition.mutating else "validating"),
         ("reads the Namespace of the request", "yes" if definition.needs_namespace else "no"),
         ("reads from the API server", cluster if definition.rights else "no"),
-        (
-            "CPU of a review",
-            f"{cost} microseconds, with the parse of the request" if cost else "not measured",
-        ),
+        ("CPU of a review", f"{cost} microseconds, with the parse of the request"),
     ]
     return table(("property", "value"), rows)
+
+
+def _replaced(definition: Definition) -> str:
+    return table(
+        ("what the policy stands for", "difference"),
+        (
+            (f"{_GENITIVE[each.engine]} `{each.name}`", each.difference or _NO_PHRASE[each.engine])
+            for each in definition.replaces
+        ),
+    )
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from admission_gateway_worker.policies import definitions
+from admission_gateway_worker.policies.definition import TOPICS
 from deploy import catalogue
 from gateway.tools.cli import main
 
@@ -39,12 +40,20 @@ def test_the_pages_are_those_of_the_definitions() -> None:
         assert path.read_text() == content, f"make catalogue writes another {path.name}"
 
 
+def test_every_policy_has_a_measured_cost_and_every_topic_a_policy() -> None:
+    assert catalogue.read_costs().keys() >= {each.name for each in DEFINITIONS}
+    assert {each.topic for each in DEFINITIONS} == set(TOPICS)
+
+
 @each_policy
 def test_a_definition_is_complete(definition: Definition) -> None:
     assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", definition.name)
     assert definition.summary.endswith(".")
     assert definition.users_see
     assert definition.rights or not definition.needs_cluster
+    assert definition.topic in TOPICS
+    names = [(each.engine, each.name) for each in definition.replaces]
+    assert len(names) == len(set(names)) > 0
     for name, field in (definition.parameters.get("properties") or {}).items():
         assert field.get("description"), f"{name} has no description"
 

@@ -267,7 +267,7 @@ def _of(problem: Exception) -> Definition:
     def function(_: Review) -> None:
         raise problem
 
-    return Definition("p", "", denying_malformed(function), (), "")
+    return Definition("p", "", denying_malformed(function), (), "", "images")
 
 
 @pytest.mark.parametrize(

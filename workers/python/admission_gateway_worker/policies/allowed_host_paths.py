@@ -6,7 +6,7 @@ import posixpath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from admission_gateway_worker.pods import containers
-from admission_gateway_worker.policies.definition import Definition
+from admission_gateway_worker.policies.definition import Definition, Replaced
 from admission_gateway_worker.policies.workloads import PODS_AND_TEMPLATES, deny_new_in_pods
 from admission_gateway_worker.review import Cause
 
@@ -81,6 +81,11 @@ DEFINITIONS = (
         rules=PODS_AND_TEMPLATES,
         users_see='spec.volumes[0].hostPath.path: volume "root" uses the path /etc of the node, '
         "which is not allowed",
+        topic="workload security",
+        replaces=(
+            Replaced("Kyverno", "limit-hostpath-vols", "folders by parameter instead of `/data`"),
+            Replaced("Gatekeeper", "K8sPSPHostFilesystem"),
+        ),
         parameters={
             "type": "object",
             "additionalProperties": False,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from admission_gateway_worker.images import parse
 from admission_gateway_worker.pods import images
-from admission_gateway_worker.policies.definition import Definition
+from admission_gateway_worker.policies.definition import Definition, Replaced
 from admission_gateway_worker.policies.workloads import PODS_AND_TEMPLATES, deny_new_in_pods
 from admission_gateway_worker.review import Cause
 
@@ -54,6 +54,20 @@ DEFINITIONS = (
         rules=PODS_AND_TEMPLATES,
         users_see='spec.containers[0].image: image "nginx:1.29" is not from an allowed registry: '
         "registry.example.com",
+        topic="images",
+        replaces=(
+            Replaced(
+                "Kyverno",
+                "restrict-image-registries",
+                "an entry is a registry or repository, without wildcards",
+            ),
+            Replaced(
+                "Gatekeeper",
+                "K8sAllowedRepos",
+                "an entry matches whole parts of a path, not every name that begins with it",
+            ),
+            Replaced("Gatekeeper", "K8sAllowedReposv2", "an entry includes all below it, without `*`"),
+        ),
         parameters={
             "type": "object",
             "additionalProperties": False,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from admission_gateway_worker.policies.definition import Definition
+from admission_gateway_worker.policies.definition import Definition, Replaced
 
 if TYPE_CHECKING:
     from admission_gateway_worker import Review
@@ -24,5 +24,7 @@ DEFINITIONS = (
         always_admit,
         rules=({"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*/*"]},),
         users_see="nothing",
+        topic="certificates and the API",
+        replaces=(Replaced("Kubernetes", "AlwaysAdmit"),),
     ),
 )

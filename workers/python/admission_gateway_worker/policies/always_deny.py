@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from admission_gateway_worker.policies.builtin import forbidden
-from admission_gateway_worker.policies.definition import Definition
+from admission_gateway_worker.policies.definition import Definition, Replaced
 
 if TYPE_CHECKING:
     from admission_gateway_worker import Review
@@ -41,5 +41,7 @@ DEFINITIONS = (
         "`resources: ['*/*']` and `operations: ['*']` everything but the configurations of webhooks is "
         "denied, as by AlwaysDeny.\n",
         users_see=f'pods "web" is forbidden: {_TEXT}',
+        topic="certificates and the API",
+        replaces=(Replaced("Kubernetes", "AlwaysDeny"),),
     ),
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from admission_gateway_worker.policies.builtin import PODS, aggregated, failed, forbidden, is_for, quoted
-from admission_gateway_worker.policies.definition import Definition
+from admission_gateway_worker.policies.definition import Definition, Replaced
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,6 +74,13 @@ DEFINITIONS = (
         always_pull_images,
         rules=_RULES,
         users_see="the pod with imagePullPolicy: Always",
+        topic="images",
+        replaces=(
+            Replaced("Kubernetes", "AlwaysPullImages"),
+            Replaced(
+                "Kyverno", "always-pull-images", "also for init and ephemeral containers and image volumes"
+            ),
+        ),
         mutating=True,
     ),
     Definition(
@@ -83,5 +90,7 @@ DEFINITIONS = (
         rules=_RULES,
         users_see='pods "web" is forbidden: spec.containers[0].imagePullPolicy: Unsupported value: '
         '"IfNotPresent": supported values: "Always"',
+        topic="images",
+        replaces=(Replaced("Kubernetes", "AlwaysPullImages"),),
     ),
 )

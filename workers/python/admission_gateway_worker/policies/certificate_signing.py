@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from admission_gateway_worker.policies.builtin import forbidden, is_for, quoted, rule
-from admission_gateway_worker.policies.definition import Definition
+from admission_gateway_worker.policies.definition import Definition, Replaced
 from admission_gateway_worker.policies.signers import may
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ DEFINITIONS = (
         rules=_RULES,
         users_see='certificatesigningrequests.certificates.k8s.io "ann" is forbidden: user not permitted to '
         'sign requests with signerName "example.com/signer"',
+        topic="certificates and the API",
+        replaces=(Replaced("Kubernetes", "CertificateSigning"),),
         needs_cluster=True,
         rights="create subjectaccessreviews.authorization.k8s.io",
     ),

@@ -12,7 +12,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from admission_gateway_worker.policies.builtin import forbidden, is_for, rule
-from admission_gateway_worker.policies.definition import Definition
+from admission_gateway_worker.policies.definition import Definition, Replaced
 
 if TYPE_CHECKING:
     from admission_gateway_worker import Review
@@ -69,6 +69,8 @@ DEFINITIONS = (
         rules=_RULES,
         users_see=f'certificatesigningrequests.certificates.k8s.io "ann" is forbidden: use of {_SIGNER} '
         f"signer with {_GROUP} group is not allowed",
+        topic="certificates and the API",
+        replaces=(Replaced("Kubernetes", "CertificateSubjectRestriction"),),
         notes="- A request with several PEM blocks is refused; the API server looks at the first one that it "
         "can read. Clients write one.\n",
     ),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from admission_gateway_worker.policies.builtin import is_for, rule
 from admission_gateway_worker.policies.cluster import connect
 from admission_gateway_worker.policies.default_class import default_class
-from admission_gateway_worker.policies.definition import Definition
+from admission_gateway_worker.policies.definition import Definition, Replaced
 
 if TYPE_CHECKING:
     from admission_gateway_worker import Review
@@ -41,6 +41,8 @@ DEFINITIONS = (
         set_ingress_class,
         rules=_RULES,
         users_see="the Ingress with ingressClassName",
+        topic="networking",
+        replaces=(Replaced("Kubernetes", "DefaultIngressClass"),),
         mutating=True,
         needs_cluster=True,
         rights="list ingressclasses.networking.k8s.io",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from admission_gateway_worker.policies.builtin import is_for, rule
 from admission_gateway_worker.policies.cluster import connect
 from admission_gateway_worker.policies.default_class import default_class
-from admission_gateway_worker.policies.definition import Definition
+from admission_gateway_worker.policies.definition import Definition, Replaced
 
 if TYPE_CHECKING:
     from admission_gateway_worker import Review
@@ -47,6 +47,8 @@ DEFINITIONS = (
         set_storage_class,
         rules=_RULES,
         users_see="the claim with storageClassName",
+        topic="storage",
+        replaces=(Replaced("Kubernetes", "DefaultStorageClass"),),
         mutating=True,
         needs_cluster=True,
         rights="list storageclasses.storage.k8s.io",

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from admission_gateway_worker.policies.builtin import PODS, is_for
-from admission_gateway_worker.policies.definition import Definition
+from admission_gateway_worker.policies.definition import Definition, Replaced
 
 if TYPE_CHECKING:
     from admission_gateway_worker import Review
@@ -60,6 +60,8 @@ DEFINITIONS = (
         default_toleration_seconds,
         rules=_RULES,
         users_see="the pod with two tolerations",
+        topic="scheduling",
+        replaces=(Replaced("Kubernetes", "DefaultTolerationSeconds"),),
         mutating=True,
         parameters={
             "type": "object",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
 
 from admission_gateway_worker.review import Review
 
@@ -12,6 +12,29 @@ if TYPE_CHECKING:
     from admission_gateway_worker.policy import PolicyFunction
 
 Json = Mapping[str, Any]
+
+Topic = Literal[
+    "images",
+    "workload security",
+    "resources and availability",
+    "scheduling",
+    "networking",
+    "storage",
+    "metadata and ownership",
+    "certificates and the API",
+]
+TOPICS: Final[tuple[Topic, ...]] = get_args(Topic)
+"""In the order of lists."""
+
+
+class Replaced(NamedTuple):
+    """What a policy stands for: one of another engine's public library, or a controller of Kubernetes."""
+
+    engine: Literal["Kubernetes", "Kyverno", "Gatekeeper"]
+    name: str
+    """Of the admission controller, ``metadata.name`` of the Kyverno policy, or the kind of the constraint."""
+    difference: str = ""
+    """What is different, as a phrase in Markdown; empty for nothing."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +50,7 @@ class Definition:
     """``rules`` of a webhook with this policy."""
     users_see: str
     """The answer that a user gets for a typical violation or change."""
+    topic: Topic
     notes: str = ""
     """Markdown for the end of the page, such as differences from Kubernetes."""
     mutating: bool = False
@@ -45,6 +69,7 @@ class Definition:
     blocking: bool = False
     """Whether the function runs in a thread."""
     failure_policy: Literal["Fail", "Ignore"] = "Fail"
+    replaces: tuple[Replaced, ...] = ()
 
     def review(self, request: Json, parameters: Json | None = None, **others: Any) -> Review:  # noqa: ANN401
         """Return a Review of *request* with prepared *parameters* for a test; see ``Review.from_json``."""

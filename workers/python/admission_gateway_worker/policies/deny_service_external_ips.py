@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from admission_gateway_worker.policies.builtin import forbidden, is_for, rule
-from admission_gateway_worker.policies.definition import Definition
+from admission_gateway_worker.policies.definition import Definition, Replaced
 
 if TYPE_CHECKING:
     from admission_gateway_worker import Review
@@ -34,5 +34,17 @@ DEFINITIONS = (
         deny_external_ips,
         rules=_RULES,
         users_see=f'services "web" is forbidden: {_TEXT}',
+        topic="networking",
+        replaces=(
+            Replaced("Kubernetes", "DenyServiceExternalIPs"),
+            Replaced(
+                "Kyverno", "restrict-external-ips", "an update may keep the addresses that the Service has"
+            ),
+            Replaced(
+                "Gatekeeper",
+                "K8sExternalIPs",
+                "no list of allowed addresses; an update may keep those of the Service",
+            ),
+        ),
     ),
 )

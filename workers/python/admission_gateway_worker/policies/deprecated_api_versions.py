@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from admission_gateway_worker.policies.definition import Definition
+from admission_gateway_worker.policies.definition import Definition, Replaced
 from admission_gateway_worker.policies.workloads import deny
 from admission_gateway_worker.review import Cause
 
@@ -140,6 +140,11 @@ DEFINITIONS = (
         ),
         users_see="apiVersion: policy/v1beta1 PodDisruptionBudget is removed in Kubernetes 1.25; "
         "use policy/v1",
+        topic="certificates and the API",
+        replaces=(
+            Replaced("Kyverno", "check-deprecated-apis", "versions that end later are warned of"),
+            Replaced("Gatekeeper", "VerifyDeprecatedAPI", "the list of versions comes with the policy"),
+        ),
         parameters={
             "type": "object",
             "additionalProperties": False,

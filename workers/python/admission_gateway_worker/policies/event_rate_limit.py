@@ -16,7 +16,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
 from admission_gateway_worker.policies.builtin import aggregated, is_for, rule
-from admission_gateway_worker.policies.definition import Definition
+from admission_gateway_worker.policies.definition import Definition, Replaced
 from admission_gateway_worker.review import Denied
 
 if TYPE_CHECKING:
@@ -124,6 +124,8 @@ DEFINITIONS = (
         event_rate_limit,
         rules=_RULES,
         users_see="Too many requests: limit reached on type Namespace for key builds",
+        topic="certificates and the API",
+        replaces=(Replaced("Kubernetes", "EventRateLimit"),),
         parameters={
             "type": "object",
             "additionalProperties": False,

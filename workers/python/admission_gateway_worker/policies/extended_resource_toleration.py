@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from admission_gateway_worker.policies.builtin import PODS, is_for
-from admission_gateway_worker.policies.definition import Definition
+from admission_gateway_worker.policies.definition import Definition, Replaced
 from admission_gateway_worker.policies.tolerations import added
 
 if TYPE_CHECKING:
@@ -61,6 +61,8 @@ DEFINITIONS = (
         extended_resource_toleration,
         rules=_RULES,
         users_see="the pod with a toleration nvidia.com/gpu:NoSchedule",
+        topic="scheduling",
+        replaces=(Replaced("Kubernetes", "ExtendedResourceToleration"),),
         mutating=True,
     ),
 )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from admission_gateway_worker.policies.definition import Definition
+from admission_gateway_worker.policies.definition import Definition, Replaced
 from admission_gateway_worker.policies.workloads import PODS_AND_TEMPLATES, deny_new_in_pods
 from admission_gateway_worker.review import Cause
 
@@ -63,6 +63,14 @@ DEFINITIONS = (
         rules=PODS_AND_TEMPLATES,
         users_see='spec.tolerations[0]: the toleration {"operator":"Exists"} tolerates the taint '
         "node-role.kubernetes.io/control-plane",
+        topic="scheduling",
+        replaces=(
+            Replaced(
+                "Kyverno",
+                "restrict-controlplane-scheduling",
+                "taints by parameter; also a toleration of all taints",
+            ),
+        ),
         parameters={
             "type": "object",
             "additionalProperties": False,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from admission_gateway_worker.policies.builtin import PODS, forbidden, is_for
-from admission_gateway_worker.policies.definition import Definition
+from admission_gateway_worker.policies.definition import Definition, Replaced
 
 if TYPE_CHECKING:
     from admission_gateway_worker import Review
@@ -44,5 +44,7 @@ DEFINITIONS = (
         rules=_RULES,
         users_see='pods "web" is forbidden: affinity.PodAntiAffinity.RequiredDuringScheduling has '
         "TopologyKey topology.kubernetes.io/zone but only key kubernetes.io/hostname is allowed",
+        topic="scheduling",
+        replaces=(Replaced("Kubernetes", "LimitPodHardAntiAffinityTopology"),),
     ),
 )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from admission_gateway_worker.policies.amounts import MAX_MILLI_VALUE, ZERO, Amounts, amounts
 from admission_gateway_worker.policies.builtin import aggregated, forbidden, is_for, rule
-from admission_gateway_worker.policies.definition import Definition
+from admission_gateway_worker.policies.definition import Definition, Replaced
 from admission_gateway_worker.policies.limit_range import prepare
 from admission_gateway_worker.quantity import PATTERN
 
@@ -260,6 +260,8 @@ DEFINITIONS = (
         set_defaults,
         rules=_MUTATING_RULES,
         users_see="the pod with resources, and an annotation that lists them",
+        topic="resources and availability",
+        replaces=(Replaced("Kubernetes", "LimitRanger"),),
         mutating=True,
         parameters=_PARAMETERS,
         prepare=prepare,
@@ -272,6 +274,8 @@ DEFINITIONS = (
         check_limits,
         rules=_RULES,
         users_see='pods "web" is forbidden: maximum memory usage per Container is 8Gi, but limit is 16Gi',
+        topic="resources and availability",
+        replaces=(Replaced("Kubernetes", "LimitRanger"),),
         parameters=_PARAMETERS,
         prepare=prepare,
         notes=_NOTES,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from admission_gateway_worker.policies.definition import Definition
+from admission_gateway_worker.policies.definition import Definition, Replaced
 from admission_gateway_worker.policies.workloads import SCALABLE, deny_new, replicas_of, written
 from admission_gateway_worker.review import Cause
 
@@ -48,6 +48,15 @@ DEFINITIONS = (
         function=minimum_replicas,
         rules=(SCALABLE, written("autoscaling", "horizontalpodautoscalers", version="v2")),
         users_see="spec.replicas: 1 is less than the minimum of 2",
+        topic="resources and availability",
+        replaces=(
+            Replaced(
+                "Kyverno",
+                "deployment-has-multiple-replicas",
+                "also for StatefulSets, autoscalers and scaling; 0 replicas are allowed by default",
+            ),
+            Replaced("Gatekeeper", "K8sReplicaLimits", "a minimum, and no maximum or ranges"),
+        ),
         parameters={
             "type": "object",
             "additionalProperties": False,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from admission_gateway_worker.policies.builtin import forbidden, quoted
 from admission_gateway_worker.policies.cluster import connect
-from admission_gateway_worker.policies.definition import Definition
+from admission_gateway_worker.policies.definition import Definition, Replaced
 
 if TYPE_CHECKING:
     from admission_gateway_worker import Review
@@ -136,6 +136,8 @@ DEFINITIONS = (
         check_owner_references,
         rules=(_EVERYTHING,),
         users_see='pods "web" is forbidden: cannot set an ownerRef on a resource you can\'t delete: , <nil>',
+        topic="metadata and ownership",
+        replaces=(Replaced("Kubernetes", "OwnerReferencesPermissionEnforcement"),),
         needs_cluster=True,
         notes="Every write of the cluster is a call. This condition leaves out most of them:\n\n"
         "```yaml\n"

@@ -11,7 +11,7 @@ from admission_gateway_worker.policies.amounts import ZERO, amounts
 from admission_gateway_worker.policies.builtin import forbidden, is_for, rule
 from admission_gateway_worker.policies.cluster import connect, found_or_now
 from admission_gateway_worker.policies.default_storage_class import class_of
-from admission_gateway_worker.policies.definition import Definition
+from admission_gateway_worker.policies.definition import Definition, Replaced
 
 if TYPE_CHECKING:
     from admission_gateway_worker import Review
@@ -59,6 +59,8 @@ DEFINITIONS = (
         check_resize,
         rules=_RULES,
         users_see=f'persistentvolumeclaims "data" is forbidden: {_NOT_RESIZABLE}',
+        topic="storage",
+        replaces=(Replaced("Kubernetes", "PersistentVolumeClaimResize"),),
         needs_cluster=True,
         rights="get storageclasses.storage.k8s.io",
     ),

@@ -20,7 +20,7 @@ from admission_gateway_worker.policies.builtin import (
     quoted,
     rule,
 )
-from admission_gateway_worker.policies.definition import Definition
+from admission_gateway_worker.policies.definition import Definition, Replaced
 
 if TYPE_CHECKING:
     from admission_gateway_worker import Review
@@ -135,6 +135,8 @@ DEFINITIONS = (
         rules=_RULES,
         users_see='pods "web" is forbidden: pod node label selector conflicts with its namespace node label '
         "selector",
+        topic="scheduling",
+        replaces=(Replaced("Kubernetes", "PodNodeSelector"),),
         mutating=True,
         parameters=_PARAMETERS,
         prepare=prepare,
@@ -148,6 +150,8 @@ DEFINITIONS = (
         rules=_RULES,
         users_see='pods "web" is forbidden: pod node label selector labels conflict with its '
         "namespace whitelist",
+        topic="scheduling",
+        replaces=(Replaced("Kubernetes", "PodNodeSelector"),),
         parameters=_PARAMETERS,
         prepare=prepare,
         example=_EXAMPLE,

@@ -23,7 +23,7 @@ from admission_gateway_worker.policies.builtin import (
     is_for,
     quoted,
 )
-from admission_gateway_worker.policies.definition import Definition
+from admission_gateway_worker.policies.definition import Definition, Replaced
 from admission_gateway_worker.policies.tolerations import are_within, merged
 from admission_gateway_worker.text import printable
 
@@ -227,6 +227,8 @@ DEFINITIONS = (
         pod_toleration_restriction,
         rules=_RULES,
         users_see=_SEE,
+        topic="scheduling",
+        replaces=(Replaced("Kubernetes", "PodTolerationRestriction"),),
         mutating=True,
         parameters=_PARAMETERS,
         prepare=prepare,
@@ -240,6 +242,8 @@ DEFINITIONS = (
         check_tolerations,
         rules=_RULES,
         users_see=_SEE,
+        topic="scheduling",
+        replaces=(Replaced("Kubernetes", "PodTolerationRestriction"),),
         parameters=_PARAMETERS,
         prepare=prepare,
         notes=_NOTES,

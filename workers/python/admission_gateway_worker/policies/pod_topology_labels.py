@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from admission_gateway_worker.policies.builtin import is_for, rule
 from admission_gateway_worker.policies.cluster import connect
-from admission_gateway_worker.policies.definition import Definition
+from admission_gateway_worker.policies.definition import Definition, Replaced
 
 if TYPE_CHECKING:
     from admission_gateway_worker import Review
@@ -48,6 +48,15 @@ DEFINITIONS = (
         copy_labels,
         rules=_RULES,
         users_see="the pod with the labels of its node",
+        topic="scheduling",
+        replaces=(
+            Replaced("Kubernetes", "PodTopologyLabels"),
+            Replaced(
+                "Kyverno",
+                "add-node-labels-pod",
+                "sets the labels by the Binding, which needs Kubernetes 1.35 or newer",
+            ),
+        ),
         mutating=True,
         parameters={
             "type": "object",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from admission_gateway_worker.policies.builtin import PODS, forbidden, is_for, rule
 from admission_gateway_worker.policies.cluster import MAX_AGE_S, connect, found_or_now
-from admission_gateway_worker.policies.definition import Definition
+from admission_gateway_worker.policies.definition import Definition, Replaced
 
 if TYPE_CHECKING:
     from admission_gateway_worker import Review
@@ -100,6 +100,8 @@ DEFINITIONS = (
         set_priority,
         rules=_RULES,
         users_see='pods "web" is forbidden: no PriorityClass with name urgent was found',
+        topic="scheduling",
+        replaces=(Replaced("Kubernetes", "Priority"),),
         mutating=True,
         needs_cluster=True,
         rights="get, list priorityclasses.scheduling.k8s.io",
@@ -112,6 +114,8 @@ DEFINITIONS = (
         rules=_CLASS_RULES,
         users_see='priorityclasses.scheduling.k8s.io "urgent" is forbidden: PriorityClass normal is already '
         "marked as default. Only one default can exist",
+        topic="scheduling",
+        replaces=(Replaced("Kubernetes", "Priority"),),
         needs_cluster=True,
         rights="list priorityclasses.scheduling.k8s.io",
         notes=_NOTES,

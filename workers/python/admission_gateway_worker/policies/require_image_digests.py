@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from admission_gateway_worker.images import parse
 from admission_gateway_worker.pods import images
-from admission_gateway_worker.policies.definition import Definition
+from admission_gateway_worker.policies.definition import Definition, Replaced
 from admission_gateway_worker.policies.workloads import PODS_AND_TEMPLATES, deny_new_in_pods
 from admission_gateway_worker.review import Cause
 
@@ -35,5 +35,10 @@ DEFINITIONS = (
         function=require_image_digests,
         rules=PODS_AND_TEMPLATES,
         users_see='spec.containers[0].image: image "nginx:1.29" has no digest',
+        topic="images",
+        replaces=(
+            Replaced("Kyverno", "require-image-checksum"),
+            Replaced("Gatekeeper", "K8sImageDigests", "no exempt images"),
+        ),
     ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from admission_gateway_worker.pods import pod_spec_of
-from admission_gateway_worker.policies.definition import Definition
+from admission_gateway_worker.policies.definition import Definition, Replaced
 from admission_gateway_worker.policies.workloads import PODS_AND_TEMPLATES, deny_new
 from admission_gateway_worker.review import Cause
 
@@ -118,6 +118,21 @@ DEFINITIONS = (
         function=require_labels,
         rules=PODS_AND_TEMPLATES,
         users_see="metadata.labels[team]: the label is missing",
+        topic="metadata and ownership",
+        replaces=(
+            Replaced("Kyverno", "require-labels", "also for templates of Pods"),
+            Replaced("Kyverno", "require-annotations", "also for templates of Pods"),
+            Replaced(
+                "Gatekeeper",
+                "K8sRequiredLabels",
+                "the expression is for the whole value; no message of your own",
+            ),
+            Replaced(
+                "Gatekeeper",
+                "K8sRequiredAnnotations",
+                "the expression is for the whole value; no message of your own",
+            ),
+        ),
         parameters={
             "type": "object",
             "minProperties": 1,

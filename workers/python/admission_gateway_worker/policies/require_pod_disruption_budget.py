@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from admission_gateway_worker.policies.cluster import connect, found_or_now
-from admission_gateway_worker.policies.definition import Definition
+from admission_gateway_worker.policies.definition import Definition, Replaced
 from admission_gateway_worker.policies.workloads import SCALABLE, deny, replicas_of
 from admission_gateway_worker.review import Cause
 
@@ -84,6 +84,12 @@ DEFINITIONS = (
         rules=(SCALABLE,),
         users_see="spec.template.metadata.labels: no PodDisruptionBudget in the namespace shop selects "
         "the pods: create one first",
+        topic="resources and availability",
+        replaces=(
+            Replaced(
+                "Kyverno", "require-pdb", "also at updates and scaling; from 2 replicas on by default, not 3"
+            ),
+        ),
         parameters={
             "type": "object",
             "additionalProperties": False,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from admission_gateway_worker.policies.definition import Definition
+from admission_gateway_worker.policies.definition import Definition, Replaced
 from admission_gateway_worker.policies.workloads import (
     PODS_AND_TEMPLATES,
     deny_new_in_pods,
@@ -44,6 +44,19 @@ DEFINITIONS = (
         function=require_probes,
         rules=PODS_AND_TEMPLATES,
         users_see='spec.containers[0].readinessProbe: container "app" has no readinessProbe',
+        topic="resources and availability",
+        replaces=(
+            Replaced(
+                "Kyverno",
+                "require-pod-probes",
+                "every probe of the list, not one of three; not for Pods that run to an end",
+            ),
+            Replaced(
+                "Gatekeeper",
+                "K8sRequiredProbes",
+                "without a list of types of probes; not for Pods that run to an end",
+            ),
+        ),
         parameters={
             "type": "object",
             "additionalProperties": False,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from admission_gateway_worker.pods import containers
-from admission_gateway_worker.policies.definition import Definition
+from admission_gateway_worker.policies.definition import Definition, Replaced
 from admission_gateway_worker.policies.workloads import PODS_AND_TEMPLATES, deny_new_in_pods
 from admission_gateway_worker.quantity import PATTERN, MalformedQuantity, Quantity, compare, parse
 from admission_gateway_worker.review import Cause
@@ -114,6 +114,15 @@ DEFINITIONS = (
         function=require_resources,
         rules=PODS_AND_TEMPLATES,
         users_see='spec.containers[0].resources.limits[memory]: container "app" has no memory in limits',
+        topic="resources and availability",
+        replaces=(
+            Replaced(
+                "Kyverno", "require-requests-limits", "also for init containers; resources by parameter"
+            ),
+            Replaced("Gatekeeper", "K8sRequiredResources", "no exempt images"),
+            Replaced("Gatekeeper", "K8sContainerLimits", "a maximum is inclusive; no exempt images"),
+            Replaced("Gatekeeper", "K8sContainerRequests", "a maximum is inclusive; no exempt images"),
+        ),
         parameters={
             "type": "object",
             "minProperties": 1,

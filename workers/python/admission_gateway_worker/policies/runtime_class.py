@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from admission_gateway_worker.policies.amounts import amounts
 from admission_gateway_worker.policies.builtin import forbidden, is_for, quoted, rule
 from admission_gateway_worker.policies.cluster import connect, found_or_now
-from admission_gateway_worker.policies.definition import Definition
+from admission_gateway_worker.policies.definition import Definition, Replaced
 from admission_gateway_worker.policies.tolerations import merged
 
 if TYPE_CHECKING:
@@ -102,6 +102,8 @@ DEFINITIONS = (
         apply_runtime_class,
         rules=_RULES,
         users_see='pods "web" is forbidden: pod rejected: RuntimeClass "gvisor" not found',
+        topic="scheduling",
+        replaces=(Replaced("Kubernetes", "RuntimeClass"),),
         mutating=True,
         needs_cluster=True,
         rights="get runtimeclasses.node.k8s.io",
@@ -113,6 +115,8 @@ DEFINITIONS = (
         check_overhead,
         rules=_RULES,
         users_see=f'pods "web" is forbidden: {_OTHER}',
+        topic="scheduling",
+        replaces=(Replaced("Kubernetes", "RuntimeClass"),),
         needs_cluster=True,
         rights="get runtimeclasses.node.k8s.io",
         notes=_NOTES,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from admission_gateway_worker.policies.builtin import is_for, rule
-from admission_gateway_worker.policies.definition import Definition
+from admission_gateway_worker.policies.definition import Definition, Replaced
 
 if TYPE_CHECKING:
     from admission_gateway_worker import Review
@@ -43,6 +43,8 @@ DEFINITIONS = (
         protect,
         rules=_RULES,
         users_see="the object with a finalizer such as kubernetes.io/pvc-protection",
+        topic="storage",
+        replaces=(Replaced("Kubernetes", "StorageObjectInUseProtection"),),
         mutating=True,
     ),
 )

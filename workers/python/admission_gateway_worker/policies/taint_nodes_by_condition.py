@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from admission_gateway_worker.policies.builtin import is_for, rule
-from admission_gateway_worker.policies.definition import Definition
+from admission_gateway_worker.policies.definition import Definition, Replaced
 
 if TYPE_CHECKING:
     from admission_gateway_worker import Review
@@ -34,6 +34,8 @@ DEFINITIONS = (
         taint_new_node,
         rules=_RULES,
         users_see="the node with a taint",
+        topic="scheduling",
+        replaces=(Replaced("Kubernetes", "TaintNodesByCondition"),),
         mutating=True,
         failure_policy="Ignore",
     ),

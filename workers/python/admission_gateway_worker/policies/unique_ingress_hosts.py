@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from admission_gateway_worker.policies.cluster import connect
-from admission_gateway_worker.policies.definition import Definition
+from admission_gateway_worker.policies.definition import Definition, Replaced
 from admission_gateway_worker.policies.workloads import deny, written
 from admission_gateway_worker.review import Cause
 
@@ -56,6 +56,13 @@ DEFINITIONS = (
         function=unique_ingress_hosts,
         rules=(written("networking.k8s.io", "ingresses"),),
         users_see='spec.rules[0].host: the host "shop.example.com" belongs to the Ingress shop/web',
+        topic="networking",
+        replaces=(
+            Replaced(
+                "Kyverno", "unique-ingress-host", "with `scope: Ingress`; an Ingress may have several hosts"
+            ),
+            Replaced("Gatekeeper", "K8sUniqueIngressHost", "with `scope: Ingress`"),
+        ),
         parameters={
             "type": "object",
             "additionalProperties": False,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from admission_gateway_worker.policies.definition import Definition
+from admission_gateway_worker.policies.definition import Definition, Replaced
 from admission_gateway_worker.policies.pod_security.admission import pod_security
 from admission_gateway_worker.policies.pod_security.parameters import SCHEMA, prepare
 from admission_gateway_worker.policies.workloads import PODS_AND_TEMPLATES
@@ -59,6 +59,21 @@ DEFINITIONS: Final = (
         'allowPrivilegeEscalation != false (container "web" must set '
         "securityContext.allowPrivilegeEscalation=false), runAsNonRoot != true (pod or container "
         '"web" must set securityContext.runAsNonRoot=true)',
+        topic="workload security",
+        replaces=(
+            Replaced("Kubernetes", "PodSecurity"),
+            Replaced(
+                "Kyverno", "podsecurity-subrule-baseline", "the level comes from labels of the namespace"
+            ),
+            Replaced(
+                "Kyverno", "podsecurity-subrule-restricted", "the level comes from labels of the namespace"
+            ),
+            Replaced("Gatekeeper", "K8sPSPPrivilegedContainer", "as part of the level `baseline`"),
+            Replaced("Gatekeeper", "K8sPSPHostNamespace", "as part of the level `baseline`"),
+            Replaced(
+                "Gatekeeper", "K8sPSPAllowPrivilegeEscalationContainer", "as part of the level `restricted`"
+            ),
+        ),
         notes=_NOTES,
         rights="list pods",
         needs_namespace=True,
