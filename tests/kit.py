@@ -116,9 +116,21 @@ def metric_of(exposition: str, name: str, labels: Mapping[str, str]) -> float:
 class Process:
     """A child process that is stopped at the end of the test. Its standard error is stored."""
 
-    def __init__(self, *command: str, stdout: int | None = None, cwd: Path = ROOT) -> None:
+    def __init__(
+        self,
+        *command: str,
+        stdout: int | None = None,
+        cwd: Path = ROOT,
+        environment: dict[str, str] | None = None,
+    ) -> None:
         self.child = subprocess.Popen(
-            command, cwd=cwd, stdout=stdout, stderr=subprocess.PIPE, text=True, start_new_session=True
+            command,
+            cwd=cwd,
+            env=environment,
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
         )
         self.log = ""
         self._is_silent = False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from textwrap import dedent
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +10,6 @@ import yaml
 
 from tests.config.documents import load_documents
 from tests.docs.pages import DOCS
-from tests.kit import call_command
 from tests.policies.documents import decided
 
 if TYPE_CHECKING:
@@ -67,19 +65,3 @@ def test_the_example_with_a_worker_has_the_entries_that_the_page_names() -> None
     assert [one.name for one in config.mutating] == ["pods/owner"]
     assert [one.name for one in config.validating] == ["pods/no-host-network"]
     assert all(f"`{one.name}`" in page for one in config.webhooks)
-
-
-def test_the_import_prints_what_the_page_shows(tmp_path: Path) -> None:
-    page = (DOCS / "kyverno.md").read_text()
-    example = EXAMPLE.search(page)
-    shown = re.search(r"import kyverno policies --output config\n.*?```text\n(.*?) *```", page, re.DOTALL)
-    assert example is not None
-    assert shown is not None
-    head = "apiVersion: policies.kyverno.io/v1\nkind: GeneratingPolicy\nmetadata: {name: copy-secrets}\n"
-    test = "apiVersion: cli.kyverno.io/v1alpha1\nkind: Test\n---\napiVersion: v1\nkind: Pod\n"
-    (tmp_path / "policies" / "tests").mkdir(parents=True)
-    (tmp_path / "policies" / "a.yaml").write_text(f"{example[1]}---\n{head}")
-    (tmp_path / "policies" / "tests" / "kyverno-test.yaml").write_text(test)
-    done = call_command("import", "kyverno", tmp_path / "policies", "--output", tmp_path / "config")
-    assert done.returncode == 1
-    assert done.stdout.replace(f"{tmp_path}/", "") == dedent(shown[1])

@@ -14,6 +14,7 @@ import pytest
 from admission_gateway_worker import Denied, PolicyServer, Review
 from gateway.tools.cli import build_parser, main
 from tests.docs.pages import DOCS, ROOT, section
+from tests.docs.reader import PAGES, blocks
 from tests.kit import call_command
 
 if TYPE_CHECKING:
@@ -26,33 +27,21 @@ def test_the_readme_is_short() -> None:
     assert len(README.splitlines()) <= 150
 
 
-def test_readme_and_quick_start_have_the_same_commands() -> None:
-    commands = re.findall(r"^curl .*$", README, re.MULTILINE)
-    assert len(commands) == 2
-    assert re.findall(r"^curl .*$", (DOCS / "quick-start.md").read_text(), re.MULTILINE) == commands
-
-
 def test_the_readme_names_every_version_of_kubernetes_that_is_tested() -> None:
     versions = {path.name for path in (ROOT / "tests" / "e2e" / "kubernetes").iterdir()}
     assert set(re.findall(r"1\.\d+(?= and|: real)", README)) == versions
 
 
-BLOCKS = [
-    (page.relative_to(DOCS).as_posix(), language, block)
-    for page in sorted(DOCS.rglob("*.md"))
-    for language, block in re.findall(
-        r"^ *```(\w+)\n(.*?)^ *```$", page.read_text(), re.MULTILINE | re.DOTALL
-    )
-]
+BLOCKS = [block for page in PAGES for block in blocks(page)]
 
 
 def test_no_command_needs_a_shell_in_a_container_or_races_with_another_one() -> None:
     """Images have no shell. A port that is forwarded in the background is not open at the next command."""
     wrong = [
-        (page, line)
-        for page, language, block in BLOCKS
-        if language == "sh"
-        for line in block.splitlines()
+        (block.page, line)
+        for block in BLOCKS
+        if block.language == "sh"
+        for line in block.content.splitlines()
         if re.search(r" -- (ba|da)?sh\b", line) or re.search(r"port-forward .*&|&\s*sleep\b", line)
     ]
     assert not wrong
@@ -62,25 +51,25 @@ def command_lines() -> list[tuple[str, str]]:
     """Return the page and the arguments of every call of the program in a block of commands."""
     call = re.compile(r"(?:^|[|;&] *|-- )admission-gateway ((?:'[^']*'|[^|;&<>#'\n])*)", re.MULTILINE)
     return [
-        (page, arguments.replace("HOST:PORT", "127.0.0.1:9090"))
-        for page, language, block in BLOCKS
-        if language == "sh"
-        for arguments in call.findall(block.replace("\\\n", ""))
+        (block.page, arguments.replace("HOST:PORT", "127.0.0.1:9090"))
+        for block in BLOCKS
+        if block.language == "sh"
+        for arguments in call.findall(block.content.replace("\\\n", ""))
     ]
 
 
 @pytest.mark.parametrize(("page", "arguments"), command_lines())
 def test_the_program_accepts_the_commands_of_the_pages(page: str, arguments: str) -> None:
-    """They parse; tests of single pages run them."""
+    """They parse, also those that test_commands.py does not run."""
     words = shlex.split(arguments)
     if words != ["--version"]:
         build_parser().parse_args(words)
 
 
 def test_blocks_of_json_are_json() -> None:
-    for page, language, block in BLOCKS:
-        if language == "json":
-            assert json.loads(block), page
+    for block in BLOCKS:
+        if block.language == "json":
+            assert json.loads(block.content), str(block)
 
 
 def test_the_glossary_has_few_terms() -> None:

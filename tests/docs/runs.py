@@ -1,0 +1,54 @@
+"""Where the commands of README and documentation run."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from tests.docs.reader import commands
+
+if TYPE_CHECKING:
+    from tests.docs.reader import Block
+
+HERE: Final = "here"
+CLUSTER: Final = "cluster"
+
+NOT_RUN: Final[dict[str, str]] = {
+    r": make (?!run)": "runs these tests",
+    r": docker ": "there is no registry; tests/deploy/test_image.py reads the Dockerfiles",
+    r"completion (zsh|fish)": "for other shells than bash; tests/tools/test_completion.py has them",
+    r"conformance ": "tests/conformance runs it",
+    r"^docs/kubernetes-versions\.md: ": "for the next version of Kubernetes, which is not there yet",
+}
+"""Commands that are left out, by an expression for ``PAGE: COMMAND``, with the reason."""
+
+_CLUSTER: Final = re.compile(
+    r"kubectl|\bhelm\b|--cluster\b|--cluster-objects|--context|--server-dry-run|--apply\b|kustomize"
+    r"|admission-gateway (audit|sync|watchdog|rollout (?!status --folder))"
+)
+
+
+IN_PARTS: Final = frozenset(
+    f"docs/{name}.md"
+    for name in ("commands", "decision-log", "lock-outs", "migrate-engines", "preview", "replay")
+)
+"""Pages whose commands without a cluster run here. Any other page that needs one runs there as a whole."""
+
+
+def left_out(block: Block, command: str) -> str:
+    """Return why *command* of *block* is not run; empty if it is."""
+    place = f"{block.page}: {command}"
+    return next((reason for words, reason in NOT_RUN.items() if re.search(words, place)), "")
+
+
+def chosen(page: list[Block], where: str) -> list[Block]:
+    """Return the blocks of *page* that run *where*: in a test without a cluster, or in one with it."""
+    found = [
+        block
+        for block in page
+        if block.language == "sh" and not all(left_out(block, one) for one in commands(block))
+    ]
+    in_cluster = [block for block in found if _CLUSTER.search(block.content)]
+    if in_cluster and page[0].page not in IN_PARTS:
+        in_cluster = found
+    return in_cluster if where == CLUSTER else [block for block in found if block not in in_cluster]
