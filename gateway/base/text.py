@@ -51,9 +51,19 @@ def one_of(names: Iterable[str]) -> str:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return ``; did you mean "…"?`` with the known name closest to *name*, or nothing."""
+    return meaning(closest(name, known))
+
+
+def meaning(name: str) -> str:
+    """Return ``; did you mean "…"?`` with *name*, or nothing if it is empty."""
+    return f'; did you mean "{name}"?' if name else ""
+
+
+def closest(name: str, known: Iterable[str]) -> str:
+    """Return the name in *known* that is closest to *name*, whatever its case; empty if none is close."""
     by_lower = {candidate.lower(): candidate for candidate in known}
     close = difflib.get_close_matches(name.lower()[:100], by_lower, n=1)
-    return f'; did you mean "{by_lower[close[0]]}"?' if close else ""
+    return by_lower[close[0]] if close else ""
 
 
 def printable_json(text: str) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from admission_gateway_worker import Denied, PolicyServer, Review
-from gateway.tools.cli import build_parser, main
+from gateway.tools.cli import build_parser
 from tests.docs.pages import DOCS, ROOT, section
 from tests.docs.reader import PAGES, blocks
 from tests.kit import call_command
@@ -150,9 +150,8 @@ def test_the_policy_of_the_readme_denies_a_pod_without_a_team(monkeypatch: pytes
         names["require_team_label"](Review.from_json({"operation": "CREATE", "object": pod}))
 
 
-def test_every_command_has_a_section(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["--help"])
-    commands = re.findall(r"^    (\w+)", capsys.readouterr().out, re.MULTILINE)
+def test_every_command_has_a_section() -> None:
+    (commands,) = (one.choices for one in build_parser()._actions if one.dest == "command")
+    assert commands
     sections = re.findall(r"^## (\w+)$", (DOCS / "commands.md").read_text(), re.MULTILINE)
     assert sorted(commands) == sorted(sections)

@@ -328,9 +328,9 @@ def test_wrong_usage_and_an_empty_source_are_one_line(server: ApiServer, tmp_pat
     put(tmp_path / "in" / "a.yaml", OTHER)
     out = ("--output", tmp_path / "out")
     for arguments, status, message in (
-        ((), 2, "--output"),
+        (("--json",), 2, "--output"),
         ((tmp_path / "in", "--kubeconfig", "a", *out), 2, "cannot be combined with files"),
-        ((tmp_path / "in", "--engine", "opa", *out), 2, "invalid choice"),
+        ((tmp_path / "in", "--engine", "opa", *out), 2, 'found "opa", expected gatekeeper, kyverno'),
         ((tmp_path / "in", *out), 1, "found no policy and no webhook of Gatekeeper, Kyverno"),
         ((tmp_path / "none", *out), 1, "none"),
     ):

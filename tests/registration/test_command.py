@@ -111,7 +111,10 @@ def test_a_registration_needs_a_configuration(capsys: pytest.CaptureFixture[str]
     with pytest.raises(SystemExit) as end:
         main(["manifests", *SERVICE])
     assert end.value.code == 2
-    assert "the following arguments are required: --config" in capsys.readouterr().err
+    assert (
+        "there is no configuration: expected --config, --delete, $ADMISSION_GATEWAY_CONFIG or ./gateway.yaml"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(

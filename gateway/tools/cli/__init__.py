@@ -6,12 +6,12 @@ usage. Errors are one line each, without a traceback.
 
 from __future__ import annotations
 
-import argparse
 import logging
 import os
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, NoReturn
+from itertools import chain
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from admission_gateway_worker.log_lines import buffer_output, log_uncaught
 from gateway import __version__
@@ -39,6 +39,7 @@ from gateway.tools.cli import (
     test,
     watchdog,
 )
+from gateway.tools.cli.parser import Parser
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,28 +50,37 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 log = logging.getLogger(__name__)
 
-_COMMANDS = (
-    ("serve", "run the gateway", serve),
-    ("check", "validate a configuration exactly as serve does", check),
-    ("status", "show what running gateways do, and what is wrong with them", status),
-    ("decisions", "show recent decisions of running gateways, and why each was made", decisions),
-    ("review", "run one AdmissionReview through the configured webhooks", review),
-    ("preview", "say what admission does to rendered manifests before they are applied", preview),
-    ("test", "run the cases of PolicyTest files against a configuration", test),
-    ("rollback", "put a configuration that was in force back in force", rollback),
-    ("rollout", "show rollout plans, and pause, resume, skip or roll back a stage", rollout),
-    ("replay", "run recorded reviews through another configuration, and report what differs", replay),
-    ("audit", "check the stored objects of a cluster against a configuration", audit),
-    ("import", "convert the webhooks of a cluster, or of files, into a configuration", importing),
-    ("migrate", "move from Gatekeeper, Kyverno or Kubewarden to the gateway", migrate),
-    ("sync", "keep an imported configuration equal to the cluster's objects", sync),
-    ("manifests", "print or apply the objects that register the gateway in a cluster", manifests),
-    ("watchdog", "relax the registration of a gateway that is away, and restore it", watchdog),
-    ("policies", "list the ready-made policies, or print a configuration with one", policies),
-    ("new", "write a project with a policy, its tests, and a configuration that runs it", new),
-    ("completion", "print what a shell needs to complete commands and options", completion),
-    ("conformance", "check that a running worker keeps to the worker contract", conformance),
-)
+_COMMANDS: Final = {
+    "try and test": (
+        ("policies", "list the ready-made policies, or print one's configuration", policies),
+        ("new", "write a project with a policy, its tests and a configuration", new),
+        ("check", "validate a configuration exactly as serve does", check),
+        ("review", "run one AdmissionReview or object through the webhooks", review),
+        ("test", "run test cases of policies", test),
+        ("preview", "say what admission does to manifests before you apply them", preview),
+        ("replay", "run recorded reviews through another configuration", replay),
+        ("conformance", "check that a worker keeps to the worker contract", conformance),
+    ),
+    "run": (
+        ("serve", "run the gateway", serve),
+        ("manifests", "print or apply the objects that register the gateway", manifests),
+        ("watchdog", "relax the registration while the gateway is away", watchdog),
+    ),
+    "operate": (
+        ("status", "show what running gateways do, and what is wrong with them", status),
+        ("decisions", "show recent decisions, and why each was made", decisions),
+        ("audit", "check the stored objects of a cluster", audit),
+        ("rollout", "show rollout plans; pause, resume, skip or roll back a stage", rollout),
+        ("rollback", "put an earlier configuration back in force", rollback),
+    ),
+    "move to the gateway": (
+        ("import", "convert webhooks and policies into a configuration", importing),
+        ("migrate", "move from Gatekeeper, Kyverno or Kubewarden", migrate),
+        ("sync", "keep an imported configuration equal to the cluster", sync),
+    ),
+    "shell": (("completion", "print what a shell needs to complete commands", completion),),
+}
+"""The commands by what one wants to do: name, summary and module of each."""
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
@@ -113,25 +123,17 @@ def _discard_output() -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-class _Parser(argparse.ArgumentParser):
-    """Prints usage errors in one line, without the usage text."""
-
-    def error(self, message: str) -> NoReturn:
-        """Exit with status 2."""
-        logs.print_error(f"{self.prog}: {message}; see {self.prog} --help")
-        self.exit(2)
-
-
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> Parser:
     """Return the parser of the whole command line."""
-    parser = _Parser(
+    parser = Parser(
         "admission-gateway",
         description="One admission webhook for a whole cluster, with policies in gRPC workers.",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     parser.add_argument("--verbose", action="store_true", help="log debug messages")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, summary, module in _COMMANDS:
-        description = f"{summary[0].upper()}{summary[1:]}."
-        module.add_arguments(commands.add_parser(name, help=summary, description=description))
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    parser.set_defaults(run=lambda *_: parser.show_help())
+    parser.sections = {title: [name for name, *_ in rows] for title, rows in _COMMANDS.items()}
+    for name, summary, module in chain.from_iterable(_COMMANDS.values()):
+        module.add_arguments(commands.add_parser(name, help=summary, about=module.HELP))
     return parser

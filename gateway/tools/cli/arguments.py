@@ -2,35 +2,60 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from gateway.base.text import one_of, shown
+
 if TYPE_CHECKING:
     import argparse
+
+    from gateway.tools.cli.parser import Parser
 
 
 DEFAULT_STATE: Final = Path(".admission-gateway")
 """The folder of ``serve --state``."""
 
 
-def add_config(
-    parser: argparse.ArgumentParser,
-    option: str = "--config",
-    *,
-    required: bool = True,
-    what: str = "configuration files, or folders of configuration files",
-) -> None:
-    """Add ``--config``, or another *option* for configurations, to *parser*. *what* is its help."""
+CONFIG_VARIABLE: Final = "ADMISSION_GATEWAY_CONFIG"
+CONFIG_FILE: Final = Path("gateway.yaml")
+
+
+def add_configurations(parser: argparse.ArgumentParser, option: str, what: str) -> None:
+    """Add an *option* for configurations to *parser*. *what* is its help."""
     parser.add_argument(
-        option,
-        metavar="DIR_OR_FILE",
-        nargs="+",
-        action="extend",
-        type=Path,
-        required=required,
-        default=None if required else [],
-        help=what,
+        option, metavar="DIR_OR_FILE", nargs="+", action="extend", type=Path, default=[], help=what
     )
+
+
+def add_config(parser: Parser, unless: str = "") -> None:
+    """Add ``--config`` to *parser*. Without it, the command has the :func:`default_config`.
+
+    No configuration is needed, or looked for, if the option *unless* is given.
+    """
+    what = f"configuration files, or folders of them (default: ${CONFIG_VARIABLE}, or else {CONFIG_FILE})"
+    add_configurations(parser, "--config", what)
+
+    def complete(parsed: argparse.Namespace) -> str:
+        parsed.config_origin = ""
+        if parsed.config or (unless and getattr(parsed, unless)):
+            return ""
+        parsed.config, parsed.config_origin = default_config()
+        missing = [str(one) for one in parsed.config if not one.exists()]
+        if missing:
+            return f"{parsed.config_origin}: there is no file or folder {shown(missing[0])}"
+        ways = ("--config", *([f"--{unless}"] if unless else []), f"${CONFIG_VARIABLE}", f"./{CONFIG_FILE}")
+        return "" if parsed.config else f"there is no configuration: expected {one_of(ways)}"
+
+    parser.complete = complete
+
+
+def default_config() -> tuple[list[Path], str]:
+    """Return the configuration of a command without ``--config``, and what names it; empty if nothing."""
+    if value := os.environ.get(CONFIG_VARIABLE):
+        return [Path(one) for one in value.split(os.pathsep) if one], f"${CONFIG_VARIABLE}"
+    return ([CONFIG_FILE], "the working directory") if CONFIG_FILE.is_file() else ([], "")
 
 
 def add_selection(parser: argparse.ArgumentParser, verb: str) -> None:

@@ -16,6 +16,7 @@ from gateway.base import logs
 from gateway.base.errors import ClusterError, ConfigError, GatewayError
 from gateway.server.kubernetes import select_cluster as cluster
 from gateway.tools.cli.arguments import add_config, add_kubernetes
+from gateway.tools.cli.parser import Help, Parser
 
 if TYPE_CHECKING:
     import argparse
@@ -35,8 +36,18 @@ _MAX_RATE: Final = 10_000.0
 _MAX_PORT: Final = 65_535
 _LINES_OF_A_PASS: Final = 2
 
+HELP: Final = Help(
+    "Review the stored objects of a cluster as if they were created now. Print which would be refused "
+    "or changed.",
+    (
+        ("all objects that webhooks have rules for", "audit --config config"),
+        ("again, but only what has changed", "audit --config config --state audit.db"),
+    ),
+    "docs/audit.md",
+)
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+
+def add_arguments(parser: Parser) -> None:
     """Add the options of the command to *parser*."""
     add = parser.add_argument
     add_config(parser)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gateway.base import logs
 from gateway.base.errors import ConfigError, Problem
 from gateway.tools.cli.arguments import add_config, add_kubernetes
+from gateway.tools.cli.parser import Help, Parser
 from gateway.tools.inspection import command as inspection
 
 if TYPE_CHECKING:
@@ -16,8 +17,17 @@ if TYPE_CHECKING:
 
     from gateway.config.merge.model import Config
 
+HELP: Final = Help(
+    "Validate a configuration exactly as serve does. Print every problem with file, document and field.",
+    (
+        ("validate the configuration in a folder", "check --config config"),
+        ("also compare it with what is registered in the cluster", "check --config config --cluster"),
+    ),
+    "docs/commands.md",
+)
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+
+def add_arguments(parser: Parser) -> None:
     """Add the options of the command to *parser*."""
     add_config(parser)
     parser.add_argument(

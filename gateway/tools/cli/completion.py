@@ -5,11 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gateway.base import logs
+from gateway.tools.cli.parser import Help
 
 if TYPE_CHECKING:
     import argparse
 
 SHELLS: Final = ("bash", "zsh", "fish")
+
+HELP: Final = Help(
+    "Print the completion of commands, options and file names for a shell.",
+    (
+        ("for bash, in ~/.bashrc: source <(…)", "completion bash"),
+        ("for fish", "completion fish"),
+    ),
+    "docs/commands.md",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

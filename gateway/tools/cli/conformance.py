@@ -5,13 +5,23 @@ from __future__ import annotations
 import argparse
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gateway import __version__
 from gateway.base.errors import GatewayError
+from gateway.tools.cli.parser import Help
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+HELP: Final = Help(
+    "Check that a worker keeps to the worker contract.",
+    (
+        ("a worker that runs", "conformance 127.0.0.1:50051"),
+        ("start a worker, check it, and stop it", "conformance --command python -m admission_gateway_worker"),
+    ),
+    "docs/write-a-policy.md",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

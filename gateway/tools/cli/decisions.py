@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.base import logs
 from gateway.tools.cli import admin_ports
+from gateway.tools.cli.parser import Help
 
 if TYPE_CHECKING:
     import argparse
@@ -22,6 +23,16 @@ _FILTERS: Final = {"of_namespace": "namespace", "user": "user", "webhook": "webh
 """Options, and the parameters of the page."""
 OUTCOMES: Final = ("Denied", "FailedClosed", "FailedOpen", "DryRunRefused", "Excluded", "Exempted", "Allowed")
 
+HELP: Final = Help(
+    "Show recent denials and failures of running gateways, and a sample of the other decisions, the "
+    "latest first.",
+    (
+        ("what was denied in a namespace?", "decisions --cluster --outcome Denied --of-namespace shop"),
+        ("why? all about the decision with this uid", "decisions 705ab4f5-6393-11e8-b7cc-42010a800002"),
+    ),
+    "docs/pages.md",
+)
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command to *parser*."""
@@ -31,7 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--of-namespace", metavar="NS", help="only requests for objects in the namespace NS")
     add("--user", help="only requests of this user")
     add("--webhook", metavar="NAME", help="only requests that this webhook is part of")
-    add("--outcome", choices=OUTCOMES, help="only requests for which a webhook has this outcome")
+    outcome_help = f"only requests for which a webhook has this outcome: {', '.join(OUTCOMES)}"
+    add("--outcome", metavar="OUTCOME", choices=OUTCOMES, help=outcome_help)
     add(
         "--limit", metavar="N", type=int, default=20, help=f"print at most N, up to {MAX_LIMIT} (default: 20)"
     )

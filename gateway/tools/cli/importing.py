@@ -5,13 +5,14 @@ from __future__ import annotations
 import shlex
 from glob import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from gateway.base import logs
 from gateway.base.errors import ConfigError
 from gateway.base.progress import Progress
 from gateway.server.kubernetes import select_cluster as cluster
 from gateway.tools.cli.arguments import add_selection
+from gateway.tools.cli.parser import Help
 
 if TYPE_CHECKING:
     import argparse
@@ -21,6 +22,16 @@ if TYPE_CHECKING:
     from gateway.tools.importing.prepare import Prepared
 
     Json = dict[str, Any]
+
+HELP: Final = Help(
+    "Convert webhook configurations of a cluster, or of files, into the gateway's configuration. After "
+    "the word kyverno, gatekeeper or kubewarden: policies of that engine.",
+    (
+        ("webhooks of the cluster", "import --output config"),
+        ("policies of Kyverno in a folder", "import kyverno policies --output config"),
+    ),
+    "docs/migrate.md",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

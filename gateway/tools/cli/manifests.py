@@ -11,6 +11,7 @@ from gateway.base.errors import GatewayError
 from gateway.base.progress import Progress
 from gateway.server.kubernetes import select_cluster as cluster
 from gateway.tools.cli.manifests_options import add_options, registration_options, service_account
+from gateway.tools.cli.parser import Help, Parser
 
 if TYPE_CHECKING:
     import argparse
@@ -29,8 +30,17 @@ _NO_CA: Final = (
     "the roots of its system, unless another component such as cert-manager adds a caBundle"
 )
 
+HELP: Final = Help(
+    "Print or apply the objects that register the gateway in a cluster, for the webhooks of a configuration.",
+    (
+        ("print them", "manifests --config config --service policies/gateway"),
+        ("apply them", "manifests --config config --service policies/gateway --apply"),
+    ),
+    "docs/install.md",
+)
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+
+def add_arguments(parser: Parser) -> None:
     """Add the options of the command to *parser*."""
     add_options(parser)
     parser.set_defaults(run=lambda parsed, _: run(parsed, parser.error))
@@ -43,8 +53,6 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
 
     if parsed.delete:
         return _delete(parsed, refuse)
-    if not parsed.config:
-        refuse("the following arguments are required: --config")
     options = None if parsed.roles_for else registration_options(parsed, refuse)
     account = service_account(parsed, refuse) if parsed.roles_for else ("", "")
     config = files = load(parsed.config, () if parsed.ca_file is None else (parsed.ca_file,))

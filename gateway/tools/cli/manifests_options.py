@@ -12,13 +12,14 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
+    from gateway.tools.cli.parser import Parser
     from gateway.tools.registration.backend import Backend
     from gateway.tools.registration.plan import RegistrationOptions
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: Parser) -> None:
     """Add the options to *parser*."""
-    add_config(parser, required=False)
+    add_config(parser, unless="delete")
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--service", metavar="NS/NAME[:PORT]", help="Service of the gateway")
     where.add_argument("--url", metavar="URL", help="https URL of a gateway outside the cluster")

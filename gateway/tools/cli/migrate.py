@@ -15,6 +15,7 @@ from gateway.base.progress import Progress
 from gateway.base.report_lines import number_of
 from gateway.server.kubernetes import select_cluster as cluster
 from gateway.tools.cli import migrate_prove
+from gateway.tools.cli.parser import Help, Parser
 
 if TYPE_CHECKING:
     import argparse
@@ -35,24 +36,36 @@ _MODULES: Final = (
     "engines.kubewarden.modules of the values"
 )
 
+HELP: Final = Help(
+    "Plan the move from Gatekeeper, Kyverno or Kubewarden: write the files for it, and print its steps. "
+    "Nothing in the cluster is changed.",
+    (
+        ("from the cluster", "migrate --output migration"),
+        ("from files", "migrate policies webhooks.yaml --output migration"),
+    ),
+    "docs/migrate-engines.md",
+)
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+
+def add_arguments(parser: Parser) -> None:
     """Add the options of the command, and the command ``prove``, to *parser*."""
-    own = type(parser)(parser.prog, description=parser.description)
+    own = Parser(parser.prog, about=parser.about)
     for one in (parser, own):
         _add_options(one)
     own.set_defaults(run=lambda parsed, _: run(parsed, own.error))
     own.format_help = parser.format_help  # type: ignore[method-assign]
     summary = "find out whether a configuration answers reviews as the old engine does"
-    commands = parser.add_subparsers(metavar="COMMAND", title="commands")
-    prove = commands.add_parser(PROVE, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
+    commands = parser.add_subparsers(metavar="COMMAND", title="commands", prog=parser.prog)
+    prove = commands.add_parser(PROVE, help=summary, about=migrate_prove.HELP)
     migrate_prove.add_arguments(prove)
 
     def parse(
         arguments: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
+        if not arguments:
+            parser.show_help()
         # argparse takes the last of several files for the name of a command.
-        if arguments and arguments[0] == PROVE:
+        if arguments[0] == PROVE:
             return prove.parse_known_args(arguments[1:], namespace)
         return own.parse_known_args(arguments, namespace)
 

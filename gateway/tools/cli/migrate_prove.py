@@ -18,7 +18,8 @@ from gateway.base.errors import ClusterError, ConfigError, GatewayError, Problem
 from gateway.base.report_lines import NOT_CALLED, counted, number_of, section
 from gateway.server.kubernetes import select_cluster as cluster
 from gateway.tools.cli import replay_sources
-from gateway.tools.cli.arguments import add_config
+from gateway.tools.cli.arguments import add_config, add_configurations
+from gateway.tools.cli.parser import Help, Parser
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
@@ -36,14 +37,24 @@ UNKNOWN: Final = 3
 OLD: Final = "old"
 """The folder with the old engine's webhooks beside the new configuration, as ``migrate`` writes both."""
 
+HELP: Final = Help(
+    "Run reviews through the old engine's webhooks and through the configuration that replaces them, "
+    "and compare the answers.",
+    (
+        ("with recorded reviews", "migrate prove recordings --config migration/config"),
+        ("with the objects of the cluster", "migrate prove --cluster-objects --config migration/config"),
+    ),
+    "docs/migrate-engines.md",
+)
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+
+def add_arguments(parser: Parser) -> None:
     """Add the options of the command to *parser*."""
     add = parser.add_argument
     replay_sources.add_arguments(parser)
     add_config(parser)
     what = f"webhook configurations of the old engine (default: the folder {OLD} beside --config)"
-    add_config(parser, "--old", required=False, what=what)
+    add_configurations(parser, "--old", what)
     add(
         "--connect",
         metavar="SERVER=HOST:PORT",

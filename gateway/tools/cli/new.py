@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gateway.base import logs
+from gateway.tools.cli.parser import Help
 from gateway.tools.scaffold.languages import LANGUAGES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+HELP: Final = Help(
+    "Write a project: a policy, its tests, and a configuration that runs it.",
+    (
+        ("a project in Python, in the new folder my-policies", "new python my-policies"),
+        ("a project in Go", "new go my-policies"),
+    ),
+    "docs/write-a-policy.md",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gateway.base import logs
 from gateway.base.errors import GatewayError
+from gateway.base.text import closest, did_you_mean, shown
+from gateway.tools.cli.parser import Help, Parser
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Iterable, Iterator, Sequence
 
     from admission_gateway_worker.policies.definition import Definition
@@ -18,19 +19,41 @@ if TYPE_CHECKING:
 POOL: Final = "policies"
 COMMAND: Final = ("python", "-m", "admission_gateway_worker.policies")
 
+HELP: Final = Help(
+    "List the ready-made policies.",
+    (
+        ("list them all", "policies"),
+        ("print a configuration that has two of them", "policies show require-labels pod-security"),
+    ),
+    "docs/catalogue/index.md",
+)
+_SHOW: Final = Help(
+    "Print policies with example parameters, and a pool of workers that serves them.",
+    (
+        ("write a configuration", "policies show require-labels > gateway.yaml"),
+        ("with two policies", "policies show deny-latest-tag require-probes"),
+    ),
+    "docs/catalogue/index.md",
+)
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+
+def add_arguments(parser: Parser) -> None:
     """Add the arguments of the command to *parser*."""
     parser.add_argument("--json", action="store_true", help="print the policies as JSON")
     parser.set_defaults(run=lambda parsed, _: _list(as_json=parsed.json))
-    commands = parser.add_subparsers(metavar="COMMAND")
-    show = commands.add_parser(
-        "show",
-        help="print a configuration with policies",
-        description="Print policies with example parameters, and a pool that serves them.",
-    )
+    commands = parser.add_subparsers(metavar="COMMAND", title="commands")
+    show = commands.add_parser("show", help="print a configuration with policies", about=_SHOW)
+    parser.suggest = _suggest
     show.add_argument("names", metavar="NAME", nargs="+", help="name of a policy")
     show.set_defaults(run=lambda parsed, _: _show(parsed.names))
+
+
+def _suggest(name: str) -> str:
+    """Return the command for the policy that *name*, which is no command, probably means."""
+    from admission_gateway_worker.policies import definitions
+
+    close = closest(name, (each.name for each in definitions()))
+    return f"policies show {close}" if close else ""
 
 
 def _list(*, as_json: bool) -> int:
@@ -68,7 +91,8 @@ def _show(names: Sequence[str]) -> int:
     found = {each.name: each for each in definitions()}
     for name in names:
         if name not in found:
-            raise GatewayError(f'there is no policy "{name}"; "admission-gateway policies" lists them')
+            meant = did_you_mean(name, found) or '; "admission-gateway policies" lists them'
+            raise GatewayError(f"there is no policy {shown(name)}{meant}")
     chosen = [found[name] for name in dict.fromkeys(names)]
     pool, *webhooks = (to_yaml(each, is_compact=True) for each in configuration(chosen))
     commented = (

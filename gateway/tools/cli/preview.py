@@ -15,6 +15,7 @@ from gateway.engine.object_review import DEFAULT_GROUPS, DEFAULT_NAMESPACE
 from gateway.server.kubernetes import select_cluster as cluster
 from gateway.tools.cli import preview_outputs, preview_validation
 from gateway.tools.cli.arguments import add_config, add_kubernetes
+from gateway.tools.cli.parser import Help, Parser
 
 if TYPE_CHECKING:
     import argparse
@@ -37,8 +38,18 @@ USER: Final = "admission-gateway:preview"
 _MAX_KNOWN: Final = 20_000
 """Namespaces and CustomResourceDefinitions among the manifests that are kept."""
 
+HELP: Final = Help(
+    "Say what admission does to rendered manifests before you apply them: denials, warnings and "
+    "changes, with file, line and column.",
+    (
+        ("manifests in a folder", "preview manifests --config config"),
+        ("what helm or kustomize renders", "preview - --config config < rendered.yaml"),
+    ),
+    "docs/preview.md",
+)
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+
+def add_arguments(parser: Parser) -> None:
     """Add the options of the command to *parser*."""
     add = parser.add_argument
     add("paths", metavar="DIR_OR_FILE", nargs="+", help="rendered manifests; - for standard input")

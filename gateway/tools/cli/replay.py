@@ -15,7 +15,8 @@ from gateway.base import logs
 from gateway.base.errors import ClusterError, ConfigError, GatewayError
 from gateway.server.kubernetes import select_cluster as cluster
 from gateway.tools.cli import replay_sources
-from gateway.tools.cli.arguments import add_config
+from gateway.tools.cli.arguments import add_config, add_configurations
+from gateway.tools.cli.parser import Help, Parser
 
 if TYPE_CHECKING:
     import argparse
@@ -39,14 +40,26 @@ _THRESHOLDS: Final = {
     "max_changed_again": "changedAgain",
 }
 
+HELP: Final = Help(
+    "Run recorded reviews through a configuration, and report which of them it answers otherwise.",
+    (
+        ("what would this configuration have denied?", "replay recordings --config config"),
+        (
+            "compare two configurations by objects in files",
+            "replay --objects manifests --config config --against old",
+        ),
+    ),
+    "docs/replay.md",
+)
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+
+def add_arguments(parser: Parser) -> None:
     """Add the options of the command to *parser*."""
     add = parser.add_argument
     replay_sources.add_arguments(parser)
     add_config(parser)
     what = "compare with this configuration, run in the same way, instead of the answers at the time"
-    add_config(parser, "--against", required=False, what=what)
+    add_configurations(parser, "--against", what)
     for option, name in _THRESHOLDS.items():
         add(
             f"--{option.replace('_', '-')}",

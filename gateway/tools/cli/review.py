@@ -16,6 +16,7 @@ from gateway.engine.object_review import DEFAULT_GROUPS, DEFAULT_USER, RequestOp
 from gateway.pure.core.review import OPERATIONS
 from gateway.pure.core.verdict import Failed
 from gateway.tools.cli.arguments import add_config
+from gateway.tools.cli.parser import Help, Parser
 
 if TYPE_CHECKING:
     import argparse
@@ -31,8 +32,18 @@ WRONG: Final = 2
 _FOR_OBJECTS = ("operation", "user", "group", "namespace", "old", "resource")
 """Options that say about an object what an AdmissionReview says itself."""
 
+HELP: Final = Help(
+    "Run one AdmissionReview, or a plain object, through the webhooks of a configuration. Print the "
+    "decision, and the changes of the object as a diff.",
+    (
+        ("try an object, and see what each webhook says", "review pod.yaml --config config --explain"),
+        ("try it as another user", "review pod.yaml --config config --user alice --group devs"),
+    ),
+    "docs/commands.md",
+)
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+
+def add_arguments(parser: Parser) -> None:
     """Add the options of the command to *parser*."""
     add = parser.add_argument
     add(

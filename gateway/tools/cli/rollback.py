@@ -15,6 +15,7 @@ from gateway.base.errors import GatewayError
 from gateway.base.text import did_you_mean, printable_json, shown
 from gateway.server.history import History, HistoryError
 from gateway.tools.cli.arguments import DEFAULT_STATE
+from gateway.tools.cli.parser import Help
 
 if TYPE_CHECKING:
     import argparse
@@ -27,6 +28,15 @@ TIMEOUT_S: Final = 15.0
 _POLL_S: Final = 0.02
 _SHORT: Final = 12
 """Digits of a digest that are shown."""
+
+HELP: Final = Help(
+    "Put an earlier configuration back in force within a second, and keep it there until --release.",
+    (
+        ("the configurations that are kept", "rollback --list --state state"),
+        ("back to the one before", "rollback --state state"),
+    ),
+    "docs/operate.md",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

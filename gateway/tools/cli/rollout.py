@@ -17,6 +17,7 @@ from gateway.base.text import did_you_mean, printable_json, rfc3339, shown
 from gateway.config.kinds.policy_settings import check_installation
 from gateway.config.kinds.rollout_plan_settings import DEFAULT_INSTALLATION
 from gateway.server.kubernetes import select_cluster as cluster
+from gateway.tools.cli.parser import Help, Parser
 
 if TYPE_CHECKING:
     import argparse
@@ -38,17 +39,47 @@ _ACTIONS: Final = {
     "forget": "enforce everywhere what had a plan that was removed, and whose stage holds",
 }
 
+HELP: Final = Help(
+    "Show rollout plans, and change them.",
+    (
+        ("the stage of each plan, and its gates", "rollout status"),
+        ("stop promoting", "rollout pause team-label.example.com"),
+    ),
+    "docs/run-rollout-plans.md",
+)
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+
+_STATUS: Final = Help(
+    "Print the stage of each rollout plan, what its gates say, and what you can do.",
+    (
+        ("all plans of a gateway in the cluster", "rollout status"),
+        ("without a cluster: the gateway's rolloutPlans.folder", "rollout status --folder plans"),
+    ),
+    HELP.page,
+)
+
+
+def _help_of(action: str, summary: str) -> Help:
+    name = "team-label.example.com"
+    examples = (
+        ("the only plan", f"rollout {action}"),
+        ("the plan of a webhook, and why", f'rollout {action} {name} --reason "reviewed"'),
+    )
+    return Help(f"{summary[0].upper()}{summary[1:]}.", examples, HELP.page)
+
+
+def add_arguments(parser: Parser) -> None:
     """Add the actions, and the options of each, to *parser*."""
-    actions = parser.add_subparsers(metavar="ACTION", required=True)
-    status = actions.add_parser("status", help="print the stage of each plan, and what its gates say")
+    actions = parser.add_subparsers(metavar="COMMAND", title="commands")
+    parser.set_defaults(run=lambda *_: parser.show_help())
+    summary = "print the stage of each plan, and what its gates say"
+    status = actions.add_parser("status", help=summary, about=_STATUS)
     _add_store(status)
     status.add_argument("--json", action="store_true", help="print it as JSON")
     status.add_argument("webhook", metavar="WEBHOOK", nargs="?", help="the plan (default: all)")
     status.set_defaults(run=lambda parsed, _: _run(parsed, status.error, None))
     for action, summary in _ACTIONS.items():
-        one = actions.add_parser(action, help=summary)
+        one = actions.add_parser(action, help=summary, about=_help_of(action, summary))
         _add_store(one)
         one.add_argument("--reason", metavar="TEXT", default="", help="is recorded with who did it")
         one.add_argument("webhook", metavar="WEBHOOK", nargs="?", help="the plan (default: the only one)")

@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import signal
 from pathlib import Path
+from typing import Final
 
 from gateway.tools.cli.arguments import DEFAULT_STATE, add_config
+from gateway.tools.cli.parser import Help, Parser
+
+log = logging.getLogger(__name__)
+
+HELP: Final = Help(
+    "Run the gateway until SIGTERM or SIGINT. SIGHUP reloads the configuration.",
+    (
+        ("try it: a certificate and sample policies of its own", "serve --dev"),
+        ("serve a configuration, and keep what was in force", "serve --config config --state state"),
+    ),
+    "docs/operate.md",
+)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """Add the options of the command to *parser*."""
-    add_config(parser, required=False)
+    add_config(parser, unless="dev")
     add = parser.add_argument
     add(
         "--dev",
@@ -55,8 +69,6 @@ def run(parsed: argparse.Namespace, arguments: list[str]) -> int:
     from gateway.server.options import Options
     from gateway.server.process.serve import serve, serve_child
 
-    if not parsed.config and not parsed.dev:
-        parsed.parser.error("--config or --dev is needed")
     if (parsed.tls_cert is None) != (parsed.tls_key is None):
         parsed.parser.error("--tls-cert and --tls-key go together")
     options = Options(
@@ -72,6 +84,8 @@ def run(parsed: argparse.Namespace, arguments: list[str]) -> int:
         client_ca=parsed.client_ca,
         allow_empty=parsed.allow_empty,
     )
+    if parsed.config_origin and not parsed.child:
+        log.info("configuration: %s, from %s", " ".join(map(str, parsed.config)), parsed.config_origin)
     if parsed.child:
         number, sockets, runtime = parsed.child.split(":", 2)
         uvloop.run(serve_child(options, int(number), sockets, Path(runtime)))

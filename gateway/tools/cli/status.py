@@ -8,16 +8,26 @@ import json
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from gateway.base import logs
 from gateway.base.errors import GatewayError
 from gateway.tools.cli import admin_ports
+from gateway.tools.cli.parser import Help
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from gateway.tools.status.reading import Reading
+
+HELP: Final = Help(
+    "Show what running gateways do. What is wrong comes first. The exit status is 1 if something is wrong.",
+    (
+        ("the gateway on this machine", "status"),
+        ("all pods of a cluster, again and again", "status --cluster --watch"),
+    ),
+    "docs/operate.md",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -5,17 +5,30 @@ from __future__ import annotations
 import asyncio
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gateway.base.progress import Progress
 from gateway.server.kubernetes import select_cluster as cluster
 from gateway.tools.cli.arguments import add_selection
+from gateway.tools.cli.parser import Help
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
     from gateway.tools.importing.destinations import Destination
+
+HELP: Final = Help(
+    "Keep an imported configuration equal to objects that a controller writes in the cluster.",
+    (
+        ("once", "sync --output config"),
+        (
+            "after every change; the API server calls only the gateway",
+            "sync --output config --unregister --watch",
+        ),
+    ),
+    "docs/migrate.md",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

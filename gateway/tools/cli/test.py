@@ -15,13 +15,27 @@ import orjson
 
 from gateway.base import logs
 from gateway.base.errors import ConfigError
-from gateway.tools.cli.arguments import add_config
+from gateway.tools.cli.arguments import add_configurations, default_config
+from gateway.tools.cli.parser import Help
 
 if TYPE_CHECKING:
     import argparse
 
 WRONG: Final = 2
 _LOOKS_EVERY_S: Final = 0.5
+
+HELP: Final = Help(
+    "Run test cases of policies: PolicyTest files, tests of Kyverno, suites of Gatekeeper. The exit "
+    "status is 1 if a case fails.",
+    (
+        ("run all cases in a folder", "test tests"),
+        (
+            "run some of them, and write the results for a CI system",
+            "test tests --filter 'labels*' --junit results.xml",
+        ),
+    ),
+    "docs/test-policies.md",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +51,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "them or in subfolders"
         ),
     )
-    add_config(parser, required=False)
+    add_configurations(
+        parser, "--config", "configuration files, or folders of them, instead of those that PolicyTests name"
+    )
     add(
         "--filter",
         metavar="GLOB",
@@ -80,7 +96,7 @@ def _run_once(parsed: argparse.Namespace) -> tuple[int, set[Path]]:
 
     watched = {*parsed.paths, *parsed.config}
     try:
-        tests = read_tests(parsed.paths, parsed.config)
+        tests = read_tests(parsed.paths, parsed.config, default_config()[0])
         watched.update(tests.named_files())
         logs.print_error(*(f"warning: {one}" for one in tests.warnings))
         results = asyncio.run(run_tests(tests, parsed.filter, parsed.config))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, get_args
 
 from gateway.server.kubernetes import select_cluster as cluster
+from gateway.tools.cli.parser import Help
 
 if TYPE_CHECKING:
     import argparse
@@ -27,6 +28,16 @@ _SECONDS: Final = {
 }
 _MAX_S: Final = 86_400
 _UNHEALTHY_AFTER_S: Final = 60.0
+
+HELP: Final = Help(
+    "Watch the registration of a gateway. Alert while no gateway answers, or relax the registration "
+    "meanwhile and restore it.",
+    (
+        ("alert only", "watchdog"),
+        ("in a lock-out: relax the registration now", "watchdog --relax"),
+    ),
+    "docs/lock-outs.md",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -62,10 +62,13 @@ class FoundTests:
                 yield from (file for case in one.cases for file in (case.object, *case.inventory))
 
 
-def read_tests(paths: Sequence[Path], config: Sequence[Path]) -> FoundTests:
+def read_tests(
+    paths: Sequence[Path], config: Sequence[Path], default_config: Sequence[Path] = ()
+) -> FoundTests:
     """Return the tests in the files *paths*, and in folders among them with their subfolders, by file name.
 
-    Documents of other kinds are left out. *config* replaces the configuration that PolicyTests name.
+    Documents of other kinds are left out. *config* replaces the configuration that PolicyTests name;
+    *default_config* is that of those that name none.
 
     Raises:
         ConfigError: all problems of all tests, or there is no test.
@@ -75,7 +78,7 @@ def read_tests(paths: Sequence[Path], config: Sequence[Path]) -> FoundTests:
     for file in dict.fromkeys(one for path in paths for one in _files(path)):
         number = 0
         for document in _documents(file, is_named=file in paths):
-            if not _read(document, number, config, found):
+            if not _read(document, number, (config, default_config), found):
                 continue
             number += 1
             problems += document.problems.errors()
@@ -91,12 +94,14 @@ def read_tests(paths: Sequence[Path], config: Sequence[Path]) -> FoundTests:
     return found
 
 
-def _read(document: Document, number: int, config: Sequence[Path], found: FoundTests) -> bool:
+def _read(
+    document: Document, number: int, configs: tuple[Sequence[Path], Sequence[Path]], found: FoundTests
+) -> bool:
     """Read *document*, the test *number* of its file; return whether it is one, or has problems."""
     if document.content is None:
         return bool(document.problems.found)
     if document.content.get("kind") == POLICY_TEST:
-        found.suites.append(read_suite(document, number, tuple(config)))
+        found.suites.append(read_suite(document, number, *map(tuple, configs)))
     elif is_kyverno_test(document.content):
         found.kyverno.append(read_kyverno_test(document, number))
     elif is_gatekeeper_suite(document.content):

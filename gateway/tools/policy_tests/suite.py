@@ -95,10 +95,12 @@ class Suite:
     """Names of webhooks that may change their own results in all cases."""
 
 
-def read_suite(document: Document, number: int, config: tuple[Path, ...]) -> Suite:
+def read_suite(
+    document: Document, number: int, config: tuple[Path, ...], default_config: tuple[Path, ...] = ()
+) -> Suite:
     """Return the suite of *document*, the PolicyTest *number* of its file, after reporting its problems.
 
-    *config* replaces the configuration that it names.
+    *config* replaces the configuration that it names; *default_config* is the one if it names none.
     """
     fields = document.fields()
     if document.path:
@@ -111,8 +113,13 @@ def read_suite(document: Document, number: int, config: tuple[Path, ...]) -> Sui
     metadata.finish()
     folder = document.file.parent
     own = tuple(folder / path for path in fields.strings("config"))
-    if not (config or own) and document.content is not None:
-        fields.problem("config", "is required without --config: the files or folders of the configuration")
+    config = config or own or default_config
+    if not config and document.content is not None:
+        fields.problem(
+            "config",
+            "is required without --config, $ADMISSION_GATEWAY_CONFIG and ./gateway.yaml: "
+            "the files or folders of the configuration",
+        )
     objects = read_objects(fields, folder)
     changes_again = fields.strings("changesAgain")
     cases = tuple(_case(one, index, folder) for index, one in enumerate(fields.mappings("cases")))
@@ -124,7 +131,7 @@ def read_suite(document: Document, number: int, config: tuple[Path, ...]) -> Sui
             fields.problems.add(f"cases[{case.index}].name", "found a second time in this suite")
         names.add(case.name)
     fields.finish()
-    return Suite(name, document.file, number, config or own, cases, objects, changes_again)
+    return Suite(name, document.file, number, config, cases, objects, changes_again)
 
 
 def _case(fields: Fields, index: int, folder: Path) -> Case:
