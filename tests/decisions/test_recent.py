@@ -17,6 +17,7 @@ from gateway.observe.decisions import bursts, recent
 from gateway.observe.decisions.bursts import Bursts
 from gateway.observe.decisions.recent import DecisionFilter, RecentDecisions, detailed_page_json, page_json
 from gateway.observe.decisions.record import is_noteworthy
+from gateway.observe.decisions.ring import Ring
 from gateway.pure.core.large import LARGE_BYTES
 from gateway.pure.core.verdict import Allowed, Denied, Failed, FailureReason
 from tests.core.build import POD, add, labelled, patch, request, webhook
@@ -233,3 +234,39 @@ def test_a_document_that_nests_too_deeply_is_left_out() -> None:
     review = request(**request_document(object={**POD, "deep": deep}))
     (found,) = kept(answer({"a.policies.test": DENIED}, (), review)).recent()
     assert detailed_page_json(found)["outcome"] == "Denied"
+
+
+def ring_of(*answers: Answer) -> tuple[list[str], Ring, list[tuple[str, str, str]]]:
+    """Return the uids in a ring of 40 after *answers*, the ring, and the places that gave some up."""
+    gone: list[tuple[str, str, str]] = []
+    ring = Ring(40, 1 << 20, gone.append)
+    for number, one in enumerate(answers):
+        ring.add(recent.brief(one, 0.1, 1000.0 + number, "d1", secret_names=False))
+    return [one.record.uid for one in ring], ring, gone
+
+
+def test_a_burst_displaces_its_own_decisions_and_no_others() -> None:
+    others = [*burst(5, "early"), *burst(5, "bakery")]
+    uids, ring, gone = ring_of(*others, *burst(200))
+    assert uids == [f"early-{n}" for n in range(5)] + [f"bakery-{n}" for n in range(5)] + [
+        f"shop-{n}" for n in range(170, 200)
+    ]
+    assert ring.since == 0.0
+    assert gone == [("policies", "a.policies.test", "shop")] * 170
+
+
+def test_a_burst_gives_way_to_the_decisions_of_others() -> None:
+    uids, ring, gone = ring_of(*burst(200), *burst(90, "early"))
+    assert uids == [f"shop-{n}" for n in range(180, 200)] + [f"early-{n}" for n in range(70, 90)]
+    assert gone == [("policies", "a.policies.test", "early")] * 70
+    assert ring.since == 1180.0
+
+
+def test_what_was_lost_is_counted_by_place_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recent, "MAX_BURSTS", 2)
+    monkeypatch.setattr(recent, "NOTEWORTHY_AT_ONCE", 1)
+    monkeypatch.setattr(recent, "BRIEF_AT_ONCE", 1)
+    decisions = kept(*burst(5), *burst(1, "early"), *burst(3, "bakery"), *burst(7), pause_s=0.0)
+    places = {place[2]: number for place, number in decisions.lost.items()}
+    assert set(places) == {"bakery", "shop"}
+    assert sum(places.values()) <= decisions.left_out

@@ -16,11 +16,10 @@ from gateway.pure.core.verdict import Allowed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from gateway.observe.decisions.ring import Place
     from gateway.pure.core.answer import Answer
 
 T = TypeVar("T")
-Key = tuple[str, str, str]
-"""Configuration and name of a webhook, and the namespace."""
 
 MAX_BURSTS: Final = 100
 """The one without a denial for the longest time goes first."""
@@ -29,7 +28,7 @@ MAX_HELD_BYTES: Final = 16 * 1024
 ENDS_AFTER_S: Final = 60.0
 
 
-def key_of(answer: Answer) -> Key:
+def key_of(answer: Answer) -> Place:
     """Return the burst of *answer*: of its first webhook that did not allow the request."""
     evaluation = answer.evaluation
     for outcome in evaluation.outcomes:
@@ -51,21 +50,21 @@ class Bursts(Generic[T]):
     """The bursts of one process, within bounds of number and size."""
 
     def __init__(self) -> None:
-        self._bursts: OrderedDict[Key, _Burst[T]] = OrderedDict()
+        self._bursts: OrderedDict[Place, _Burst[T]] = OrderedDict()
 
-    def is_under_way(self, key: Key, now: float) -> bool:
+    def is_under_way(self, key: Place, now: float) -> bool:
         """Whether the burst *key* has a first denial at *now*, in monotonic seconds."""
         burst = self._bursts.get(key)
         return burst is not None and now - burst.at <= ENDS_AFTER_S
 
-    def begin(self, key: Key, first: T, now: float) -> None:
+    def begin(self, key: Place, first: T, now: float) -> None:
         """Keep *first*, with which the burst *key* begins at *now*."""
         self._bursts.pop(key, None)
         self._bursts[key] = _Burst(first, now)
         if len(self._bursts) > MAX_BURSTS:
             self._bursts.popitem(last=False)
 
-    def end_with(self, key: Key, last: Callable[[], T], size_bytes: int, now: float) -> bool:
+    def end_with(self, key: Place, last: Callable[[], T], size_bytes: int, now: float) -> bool:
         """Hold *last*, which makes the last denial of the burst *key*, whose request has *size_bytes*.
 
         Return whether a denial was lost: that before, or this one, which is too large.

@@ -1,7 +1,7 @@
 """The recent decisions of a process, with the details that the pages of the admin port show.
 
-Kept are denials, failures and fail-opens, and a small sample of the other decisions, in two rings: ordinary
-decisions never displace the others. A ring has bounds of number and bytes; the oldest decisions go first.
+Kept are denials, failures and fail-opens, and a small sample of the other decisions, in rings: ordinary
+decisions never displace the others, and a burst of one webhook in one namespace hardly does, see ``ring``.
 
 A review costs a few microseconds in :meth:`RecentDecisions.offer`. The record and the details are
 made after the answer, by a work queue, and at most ``NOTEWORTHY_PER_SECOND`` times a second and process. Of
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
+from collections import OrderedDict
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final
@@ -22,18 +22,20 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from gateway.base.work_queue import WorkQueue
-from gateway.observe.decisions.bursts import Bursts, key_of
+from gateway.observe.decisions.bursts import MAX_BURSTS, Bursts, key_of
 from gateway.observe.decisions.details import RecordDetails, details_of
 from gateway.observe.decisions.document import decision_document
 from gateway.observe.decisions.rate import TokenBucket
 from gateway.observe.decisions.record import record_of
 from gateway.observe.decisions.redaction import Redactor, has_secrets, has_texts
+from gateway.observe.decisions.ring import Ring
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Callable, Generator
 
     from gateway.observe.decisions.document import DecisionDocument, DetailedDocument
     from gateway.observe.decisions.record import DecisionRecord
+    from gateway.observe.decisions.ring import Place
     from gateway.pure.core.answer import Answer
 
 log = logging.getLogger(__name__)
@@ -106,32 +108,6 @@ class DecisionFilter:
 EVERYTHING: Final = DecisionFilter()
 
 
-class _Ring:
-    """Decisions within bounds of number and bytes."""
-
-    def __init__(self, max_number: int, max_bytes: int) -> None:
-        self._max_number = max_number
-        self._max_bytes = max_bytes
-        self._bytes = 0
-        self._decisions: deque[RecentDecision] = deque()
-        self._has_displaced = False
-
-    def __iter__(self) -> Iterator[RecentDecision]:
-        return iter(self._decisions)
-
-    @property
-    def since(self) -> float:
-        """The time of the oldest decision if others were displaced, in seconds since 1970; otherwise 0."""
-        return self._decisions[0].record.time if self._has_displaced and self._decisions else 0.0
-
-    def add(self, decision: RecentDecision) -> None:
-        self._decisions.append(decision)
-        self._bytes += decision.size_bytes
-        while len(self._decisions) > self._max_number or self._bytes > self._max_bytes:
-            self._bytes -= self._decisions.popleft().size_bytes
-            self._has_displaced = True
-
-
 class RecentDecisions:
     """Keeps some of the decisions that it is offered. For one event loop."""
 
@@ -148,10 +124,13 @@ class RecentDecisions:
         self.ordinary_at = 0.0
         """No decision that is not noteworthy is kept before this time, in monotonic seconds."""
         self._clock = clock
-        self._noteworthy = _Ring(400, 8 * 1024 * 1024)
-        self._brief = _Ring(1000, 4 * 1024 * 1024)
+        self.lost: OrderedDict[Place, int] = OrderedDict()
+        """How many denials, failures and fail-opens of a place were not kept, or went for later ones of the
+        same place. Of the last ``MAX_BURSTS`` places with any."""
+        self._noteworthy = Ring(400, 8 * 1024 * 1024, self._lose)
+        self._brief = Ring(1000, 4 * 1024 * 1024, self._lose)
         self._bursts: Bursts[RecentDecision] = Bursts()
-        self._others = _Ring(100, 2 * 1024 * 1024)
+        self._others = Ring(100, 2 * 1024 * 1024, lambda place: None)
         self._noteworthy_rate = TokenBucket(NOTEWORTHY_PER_SECOND, NOTEWORTHY_AT_ONCE)
         self._brief_rate = TokenBucket(BRIEF_PER_SECOND, BRIEF_AT_ONCE)
         self._others_rate = TokenBucket(OTHERS_PER_SECOND, OTHERS_AT_ONCE)
@@ -212,12 +191,16 @@ class RecentDecisions:
             self._brief.add(decision)
             if is_first:
                 self._bursts.begin(key, decision, now)
-        elif is_first:
+        elif is_first or self._bursts.end_with(key, make, len(answer.evaluation.request.json), now):
             self.left_out += 1
-        else:
-            self.left_out += self._bursts.end_with(key, make, len(answer.evaluation.request.json), now)
+            self._lose(key)
 
-    def _keep(self, ring: _Ring, size: int, decision: RecentDecision) -> None:
+    def _lose(self, place: Place) -> None:
+        self.lost[place] = self.lost.pop(place, 0) + 1
+        if len(self.lost) > MAX_BURSTS:
+            self.lost.popitem(last=False)
+
+    def _keep(self, ring: Ring, size: int, decision: RecentDecision) -> None:
         self.pending -= 1
         self._pending_bytes -= size
         ring.add(decision)
