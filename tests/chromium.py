@@ -24,7 +24,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 _FLAGS = (
     *("--headless", "--remote-debugging-pipe", "--no-first-run", "--disable-gpu", "--disable-dev-shm-usage"),
-    *("--disable-extensions", "--disable-background-networking", "--no-sandbox"),
+    *("--hide-scrollbars", "--disable-extensions", "--disable-background-networking", "--no-sandbox"),
 )
 
 

@@ -21,6 +21,7 @@ def counts(**given: int) -> dict[str, Any]:
 def overview_part(text: Callable[[str], str] = str, **given: int) -> dict[str, Any]:
     """Return the part of one process; each text of foreign origin is *text* of a usual one."""
     problem = {"where": text("a.yaml"), "field": text("spec"), "message": text("is wrong")}
+    endpoint = {"name": text("policies.team.svc:50051")}
     webhook = {
         "name": text("a.b.c"),
         "configuration": text("conf"),
@@ -85,8 +86,8 @@ def overview_part(text: Callable[[str], str] = str, **given: int) -> dict[str, A
             {
                 "name": text("pool"),
                 "endpoints": [
-                    {"address": text("ipv4:10.0.0.1:50051"), "state": "ready", "inFlight": 2},
-                    {"address": text("ipv4:10.0.0.2:50051"), "state": "down", "inFlight": 0},
+                    {**endpoint, "address": text("ipv4:10.0.0.1:50051"), "state": "ready", "inFlight": 2},
+                    {**endpoint, "address": text("ipv4:10.0.0.2:50051"), "state": "down", "inFlight": 0},
                 ],
             },
             {"name": text("empty"), "endpoints": []},
@@ -268,17 +269,47 @@ def decision(text: Callable[[str], str] = str) -> dict[str, Any]:
     }
 
 
+def decisions_part(*decisions: dict[str, Any], at: float = 1e9) -> dict[str, Any]:
+    """Return the part of a process with *decisions*, each a group of its own with two more."""
+    groups = [
+        (
+            (one["configuration"], one["webhook"], one["namespace"], "mutate", one["outcome"]),
+            one["message"],
+            3,
+            at - 9,
+            at,
+            one,
+        )
+        for one in decisions
+    ]
+    lost = [(one["configuration"], one["webhook"], one["namespace"], 5) for one in decisions]
+    return {"decisions": list(decisions), "groups": groups, "lost": lost, "leftOut": 4, "sinceSeconds": at}
+
+
 def documents(text: Callable[[str], str] = str) -> dict[str, dict[str, Any]]:
     """Return the JSON of each page by its name."""
-    cell = {"namespace": text("shop"), "phase": "mutate", "configuration": text("conf"), "webhook": text("a")}
+    cell = {
+        "namespace": text("shop"),
+        "phase": "mutate",
+        "configuration": text("conf"),
+        "webhook": text("a.b.c"),
+    }
     numbers = {"denied": 3, "failedClosed": 0, "failedOpen": 1, "wouldBeRefused": 2}
     webhook = {"name": text("a.b.c"), "clientConfig": {"url": text("https://a.example/")}}
     parts: dict[str, dict[str, Any]] = {
         "overview": overview_part(
             text, failed_closed=1, failed_open=2, compared=329, different=70, newly_denied=63
         ),
-        "decisions": {"decisions": [decision(text)], "leftOut": 4, "sinceSeconds": 1e9},
-        "decision": {"decision": decision(text)},
+        "decisions": decisions_part(decision(text)),
+        "decision": {
+            "decision": decision(text),
+            "endpointNames": {text("ipv4:10.0.0.1:50051"): text("policies.team.svc:50051")},
+        },
+        "webhook": {
+            "overview": overview_part(text, denied=2),
+            **decisions_part(decision(text)),
+            "cells": [{**cell, **numbers}],
+        },
         "differences": {
             "differences": [{**decision(text), "differences": ["newly_denied"], "paths": [text("/spec/a")]}]
         },
@@ -311,6 +342,7 @@ def documents(text: Callable[[str], str] = str) -> dict[str, dict[str, Any]]:
         },
     }
     query = {name: text(name) for name in ("namespace", "user", "groups")}
+    query |= {"phase": "mutate", "configuration": text("conf"), "name": text("a.b.c")}
     found = {}
     for page, part in parts.items():
         one = merge(page, PageRequest("/", query), [part], 2)

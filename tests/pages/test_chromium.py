@@ -10,6 +10,7 @@ import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 import pytest
 
@@ -71,6 +72,29 @@ CONTRASTS = """
 """
 
 
+NOT_READABLE = """
+(() => {
+  const found = [], note = (what, text) => found.push(`${what}: ${text.trim().slice(0, 60)}`);
+  if (document.documentElement.scrollWidth > innerWidth) note('the page scrolls to the side', '');
+  for (const e of document.querySelectorAll('body *:not(input, textarea, svg, svg *)')) {
+    const hides = e.checkVisibility() && getComputedStyle(e).overflowX !== 'visible';
+    if (hides && e.scrollWidth > e.clientWidth + 1) note(`${e.className} is cut or scrolls`, e.textContent);
+  }
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  const range = document.createRange();
+  while (walker.nextNode()) {
+    const text = walker.currentNode, element = text.parentElement;
+    if (!element.checkVisibility() || element.closest('.skip, thead, option, svg')) continue;
+    range.selectNodeContents(text);
+    for (const box of range.getClientRects())
+      if (text.data.trim() && (box.left < -1 || box.right > innerWidth + 1)) note('outside', text.data);
+  }
+  return found;
+})()
+"""
+"""What nobody can read without scrolling to the side."""
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Chromium]:
     with Chromium() as chromium:
@@ -120,7 +144,6 @@ def reported(browser: Chromium, *methods: str) -> list[dict[str, Any]]:
 
 def test_pages_in_a_browser(gateway: GatewayProcess, browser: Chromium) -> None:
     base = f"http://localhost:{gateway.admin_port}"
-    shots = os.environ.get("PAGES_SHOTS")
     for path in paths_of(gateway):
         for scheme in SCHEMES:
             browser.show(scheme=scheme)
@@ -129,15 +152,75 @@ def test_pages_in_a_browser(gateway: GatewayProcess, browser: Chromium) -> None:
             assert contrast >= LOWEST_CONTRAST, (path, scheme, text, contrast)
             for width in (1280, 390):
                 browser.show(width=width, scheme=scheme)
-                sizes = browser.evaluate("[document.documentElement.scrollWidth, innerWidth]")
-                assert sizes[0] <= sizes[1], (path, width, sizes)
-                if shots:
-                    name = f"{re.sub('[/?=]', '-', path.strip('/')) or 'overview'}-{scheme}-{width}.png"
-                    browser.screenshot(Path(shots) / name)
+                assert browser.evaluate(NOT_READABLE) == [], (path, width)
+                shoot(browser, path, f"{scheme}-{width}")
         # One request, for the page itself, and neither a violation of its policy nor another message.
         assert len(reported(browser, "Network.requestWillBeSent")) == 1, path
         assert reported(browser, "Log.entryAdded", "Runtime.consoleAPICalled") == []
         assert browser.evaluate("document.title").endswith("· admission-gateway")
+
+
+@pytest.mark.parametrize("number", [3, 300])
+def test_all_is_readable_without_scrolling_to_the_side(
+    number: int, tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway, browser: Chromium
+) -> None:
+    denying = {"deny": {"message": 'label "team" is missing'}}
+    failing = {"status": "UNAVAILABLE", "webhook": {"failurePolicy": "Ignore"}}
+    others = [{"webhook": {"objectSelector": {"matchLabels": {"team": "none"}}}}] * (number - 2)
+    (tmp_path / "c.yaml").write_text(
+        pool_document("policies", start_worker().target)
+        + webhook_document("validate", "w", "policies", *others, denying, failing)
+    )
+    gateway = start_gateway(tmp_path)
+    for uid in range(40):
+        gateway.review("/validate", review(f"v-{uid}", namespace="shop" if uid % 8 else f"team-{uid}"))
+    eventually(lambda: found(gateway, "/decisions")["groups"][-1]["namespace"] == "team-0")
+    denying_webhook = f"h{number - 2}.w.test"
+    own = urlencode({"phase": "validate", "configuration": "w", "name": denying_webhook})
+    for path in (
+        "/",
+        f"/webhook?{own}",
+        "/decisions",
+        "/decisions?view=single",
+        "/decisions/v-1",
+        "/namespaces",
+    ):
+        for scheme in SCHEMES:
+            for width in (1400, 390):
+                browser.show(width=width, scheme=scheme)
+                browser.open(f"http://localhost:{gateway.admin_port}{path}")
+                assert browser.evaluate(NOT_READABLE) == [], (path, scheme, width)
+                shoot(browser, path, f"{number}-{scheme}-{width}")
+    # The first webhooks are those that need attention, and one of many is found by its name.
+    browser.open(f"http://localhost:{gateway.admin_port}/")
+    names = "[...document.querySelectorAll('#webhooks ~ .scroll tbody th a')].map(e => e.textContent)"
+    if number > 3:
+        assert browser.evaluate(names)[:2] == [f"h{number - 1}.w.test", denying_webhook]
+        assert len(browser.evaluate(names)) <= 50 + 3
+        browser.evaluate("document.querySelector('#f-name').value = 'h123.'")
+        browser.submit("form")
+        assert browser.evaluate(names)[:1] == ["h123.w.test"]
+    assert browser.evaluate("document.querySelector('svg.spark title').textContent").startswith(
+        "Reviews of the"
+    )
+
+
+def shoot(browser: Chromium, path: str, name: str) -> None:
+    """Write a screenshot of the page at *path*, if screenshots are wanted."""
+    shots = os.environ.get("PAGES_SHOTS")
+    if shots:
+        page = re.sub("[/?=&]", "-", path.partition("?phase")[0].strip("/")) or "overview"
+        browser.screenshot(Path(shots) / f"{page}-{name}.png")
+
+
+def test_a_page_loads_itself_again_until_a_reader_stops_it(
+    gateway: GatewayProcess, browser: Chromium
+) -> None:
+    browser.open(f"http://localhost:{gateway.admin_port}/decisions?namespace=shop")
+    browser.click("a[href*='refresh=10']")
+    assert browser.evaluate("document.querySelector('.made').textContent.includes('again every 10 s')")
+    browser.click("a[href='?namespace=shop']")
+    assert "refresh=" not in browser.evaluate("location.href")
 
 
 def test_a_screen_reader_finds_landmarks_tables_and_names(gateway: GatewayProcess, browser: Chromium) -> None:
@@ -184,6 +267,8 @@ def test_the_forms_work_without_scripts(gateway: GatewayProcess, browser: Chromi
     browser.evaluate("document.querySelector('#f-namespace').value = 'shop'")
     browser.submit("form")
     assert browser.evaluate("document.querySelector('h2').textContent") == "2 decisions"
+    browser.evaluate("document.querySelector('#f-view').value = 'single'")
+    browser.submit("form")
     browser.click("tbody a")
     assert "/decisions/" in browser.evaluate("location.pathname")
     browser.open(f"{base}/explain")

@@ -29,7 +29,7 @@ from gateway.server.serving.message import HttpRequest, Response
 from gateway.server.serving.page_access import PageAccess
 from tests.core.build import request, webhook
 from tests.decisions.kit import answer
-from tests.pages.kit import counts, decision, overview_part
+from tests.pages.kit import counts, decision, decisions_part, overview_part
 
 if TYPE_CHECKING:
     from gateway.pure.core.verdict import Verdict
@@ -118,7 +118,9 @@ def test_the_worst_notice_comes_first_and_a_sound_gateway_has_none() -> None:
     sound = overview_part()
     sound["process"].update(ready=True, reason="")
     sound["configuration"].update(refused=None, refusedResources=0, warnings=[])
-    sound["pools"] = [{"name": "p", "endpoints": [{"address": "a", "state": "ready", "inFlight": 0}]}]
+    sound["pools"] = [
+        {"name": "p", "endpoints": [{"address": "a", "name": "", "state": "ready", "inFlight": 0}]}
+    ]
     sound["certificates"] = sound["certificates"][:1]
     sound["certificates"][0]["notAfterSeconds"] = 1e11
     sound["faults"] = []
@@ -128,7 +130,9 @@ def test_the_worst_notice_comes_first_and_a_sound_gateway_has_none() -> None:
 
 def test_a_dead_pool_is_one_notice_with_its_webhooks_and_the_effect() -> None:
     part = overview_part(failed_closed=3)
-    part["pools"] = [{"name": "pool", "endpoints": [{"address": "a", "state": "down", "inFlight": 0}]}]
+    part["pools"] = [
+        {"name": "pool", "endpoints": [{"address": "a", "name": "", "state": "down", "inFlight": 0}]}
+    ]
     effect = "no worker is reachable; webhooks that fail closed: a.b.c"
     part["faults"] = [f"worker pool pool: {effect}", "worker pool pool-b: policy a: not served"]
     part["webhooks"] = part["webhooks"][:1]
@@ -158,23 +162,20 @@ def test_what_a_roll_out_would_change_is_counted_by_webhook() -> None:
 
 def test_decisions_of_processes_are_in_the_order_of_time() -> None:
     parts = [
-        {
-            "decisions": [{**decision(), "time": f"2026-01-01T00:00:0{second}Z"}],
-            "leftOut": second,
-            "sinceSeconds": 1e9 + second,
-        }
+        decisions_part({**decision(), "time": f"2026-01-01T00:00:0{second}Z"}, at=1e9 + second)
         for second in (1, 3, 2)
     ]
     found = merged("decisions", *parts, query={"namespace": "shop", "limit": "2", "other": "x"})
     assert [one["time"][-2:-1] for one in found["decisions"]] == ["3", "2"]
-    assert found["leftOut"] == 6
+    assert found["leftOut"] == 12
     assert found["since"] == "2001-09-09T01:46:43Z"
     assert found["filter"] == {"namespace": "shop"}
 
 
 def test_a_decision_is_found_in_any_process() -> None:
-    nothing: dict[str, Any] = {"decision": None}
-    assert merged("decision", nothing, {"decision": decision()}, nothing)["decision"]["uid"] == "uid"
+    nothing: dict[str, Any] = {"decision": None, "endpointNames": {}}
+    found = merged("decision", nothing, {"decision": decision(), "endpointNames": {"ipv4:a": "b"}}, nothing)
+    assert (found["decision"]["uid"], found["endpointNames"]) == ("uid", {"ipv4:a": "b"})
     assert merge("decision", PageRequest("/decisions/a", {}), [nothing, nothing], 2) is None
 
 
@@ -210,7 +211,7 @@ def answered(pages: Pages, target: bytes, method: bytes = b"GET", body: bytes = 
 
 def test_the_json_commands_no_terminal_and_has_the_same_value() -> None:
     text = "\x9b2J\x1b]0;x\x07\u202e\u200b\x7f \u00e9"
-    part = {"decisions": [{**decision(), "message": text}], "leftOut": 0, "sinceSeconds": 0.0}
+    part = decisions_part({**decision(), "message": text})
     access = PageAccess(PageSettings(), "127.0.0.1:1")
     body = answered(Pages(_Parts(part), lambda: access), b"/decisions?format=json").body
     assert json.loads(body)["decisions"][0]["message"] == text
@@ -258,7 +259,7 @@ def test_an_error_leaves_the_form_as_it_was_sent(review: str, status: int, error
 )
 def test_a_path_has_its_methods_and_formats(method: bytes, target: bytes, status: int) -> None:
     access = PageAccess(PageSettings(), "127.0.0.1:1")
-    pages = Pages(_Parts({"decisions": [], "leftOut": 0, "sinceSeconds": 0.0}), lambda: access)
+    pages = Pages(_Parts(decisions_part()), lambda: access)
     assert answered(pages, target, method).status == status
 
 
@@ -323,10 +324,10 @@ def test_namespaces_are_counted_within_a_bound(monkeypatch: pytest.MonkeyPatch) 
     assert shown["one", "a.b.c"]["denied"] == 4
     assert shown["one", "b.b.c"]["failedOpen"] == 4
     assert len(shown) == 3
-    rows = table(found)["rows"]
-    assert rows[0]["namespace"] == "one"
-    assert [cell["shade"] for cell in rows[0]["cells"]] == [5, 5]
-    assert {cell["count"] for cell in rows[1]["cells"]} == {0, 2}
+    first, second = table(found["cells"])["rows"]
+    assert (first["namespace"], first["denied"], first["failedOpen"]) == ("one", 4, 4)
+    assert {one["webhook"] for one in first["webhooks"]} == {"a.b.c", "b.b.c"}
+    assert (second["namespace"], second["denied"] + second["failedOpen"]) == ("two", 2)
 
 
 @given(st.sampled_from(["Enforce", "Warn", "Audit"]), st.sampled_from(["Fail", "Ignore"]), st.booleans())

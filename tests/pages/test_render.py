@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import shlex
 import unicodedata
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
@@ -12,13 +13,17 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from gateway.server.pages.notices import notices
 from gateway.server.pages.render import headers_of, render
+from gateway.tools.cli import build_parser
+from tests.docs.pages import ROOT
 from tests.pages.kit import documents
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 PAGES = tuple(documents())
+STYLE = ROOT / "gateway/server/pages/templates/style.css"
 VOID = {"meta", "input", "rect", "path", "br"}
 
 
@@ -131,7 +136,7 @@ def test_names_are_shown() -> None:
     for text in (
         "label team is missing",
         "w0.b.c",
-        "ipv4:10.0.0.1:50051",
+        "(policies.team.svc:50051 at 10.0.0.1)",
         "no rule",
         "deprecated",
         "+  a: one",
@@ -177,7 +182,7 @@ def test_a_message_of_several_denials_has_a_line_for_each() -> None:
 
 def test_the_overview_says_how_many_requests_a_candidate_denies() -> None:
     html = page("overview")
-    for text in ("Roll-outs", ">70 <", "of 329<", ">63 newly denied<", "paused by ann: holidays"):
+    for text in ("Roll-outs", ">◇ 70 <", "of 329<", ">63 newly denied<", "paused by ann: holidays"):
         assert text in html
 
 
@@ -188,7 +193,7 @@ def test_a_page_loads_nothing_and_runs_nothing(name: str) -> None:
     assert not tags & {"script", "link", "img", "iframe", "object", "embed", "base", "audio", "video", "use"}
     names = {attribute for attribute, _ in found.attributes}
     assert not {attribute for attribute in names if attribute.startswith("on")} | (names & {"src", "style"})
-    headers = headers_of(name).decode()
+    headers = headers_of(name, {}).decode()
     policy = re.search(r"Content-Security-Policy: (.*)\r\n", headers)
     assert policy is not None
     assert policy[1].startswith("default-src 'none'; style-src 'sha256-")
@@ -196,6 +201,67 @@ def test_a_page_loads_nothing_and_runs_nothing(name: str) -> None:
     assert "frame-ancestors 'none'" in policy[1]
     for line in ("X-Content-Type-Options: nosniff", "Cache-Control: no-store", "Referrer-Policy: "):
         assert line in headers
+
+
+def luminance(color: str) -> float:
+    """Return the relative luminance of *color*, ``#rgb`` or ``#rrggbb``, by WCAG 2.2."""
+    digits = color[1:] if len(color) == 7 else "".join(2 * digit for digit in color[1:])
+    parts = [int(digits[at : at + 2], 16) / 255 for at in (0, 2, 4)]
+    red, green, blue = (one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_outcomes_have_colours_of_their_own_that_can_be_read(scheme: str) -> None:
+    style = STYLE.read_text()
+    part = style[style.index("@media (prefers-color-scheme: dark)") :] if scheme == "dark" else style
+    colors = dict(re.findall(r"--([\w-]+): (#\w+);", part[: part.index("}")]))
+    outcomes = ("denied", "failed", "open", "warned", "good")
+    assert len({colors[name] for name in outcomes}) == len(outcomes)
+    for name in (*outcomes, "bad", "warn"):
+        for back in (colors[f"{name}-back"], colors["panel"], colors["page"]):
+            lighter, darker = sorted((luminance(colors[name]), luminance(back)), reverse=True)
+            assert (lighter + 0.05) / (darker + 0.05) >= 4.5, (name, back)
+
+
+def test_no_outcome_is_told_by_its_colour_alone() -> None:
+    found = page("decision") + page("overview") + page("webhook")
+    for tag in re.findall(r'<span class="tag (?:denied|failed|open|warned)">([^<]*)</span>', found):
+        assert re.search(r"\w{4}", tag), tag
+    for cell in re.findall(r'<(?:td|dd) class="[^"]*\b(?:denied|failed|open|warned)"[^>]*>([^<]*)', found):
+        assert cell[:2] in ("✗ ", "! ", "△ ", "◇ "), cell
+
+
+def test_commands_and_documents_that_pages_name_exist() -> None:
+    found = "".join(file.read_text() for file in STYLE.parent.glob("*.html"))
+    commands = re.findall(r"<code>admission-gateway ([^<{]+)</code>", found)
+    assert len(commands) > 5
+    for command in commands:
+        build_parser().parse_args(shlex.split(command))
+    pages = {one.page for one in notices(documents()["overview"])} | set(
+        re.findall(r'doc_link\("(.*?)"\)', found)
+    )
+    assert len(pages) > 8
+    for name in pages:
+        assert (ROOT / "docs" / name).is_file(), name
+
+
+EMPTY: dict[str, tuple[dict[str, Any], str]] = {
+    "overview": ({"webhooks": []}, "admission-gateway import"),
+    "decisions": ({"decisions": [], "groups": [], "filter": {}}, "explain"),
+    "differences": ({"differences": []}, "admission-gateway replay"),
+    "namespaces": ({"cells": []}, "admission-gateway audit"),
+    "rollouts": ({"plans": []}, "docs/run-rollout-plans.md"),
+    "webhook": ({"groups": [], "cells": []}, "It has refused nothing"),
+}
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_a_page_without_anything_says_what_to_do_next(name: str) -> None:
+    nothing, expected = EMPTY[name]
+    html = render(name, {**documents()[name], **nothing}, {}, root="./", json_link="?").decode()
+    assert expected in html
+    assert name not in ("decisions", "differences", "namespaces", "rollouts") or "<table" not in html
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -87,6 +87,16 @@ class Pool:
         if any(isinstance(target, DnsName) for target in self._targets):
             self._resolver = asyncio.create_task(self._keep_resolving())
 
+    def name_of(self, address: str) -> str:
+        """Return what people call *address*: the name that was looked up for it, or who started it.
+
+        Empty for an address of the configuration.
+        """
+        if self.settings.command:
+            return "started by the gateway"
+        found = (str(name) for name, addresses in self._addresses.items() if addresses.get(address))
+        return next(found, "")
+
     def choose(self, sheds: Sheds = "None") -> WorkerEndpoint | Failed:
         """Return the endpoint of the next calls: the power of two choices among those that are ready.
 

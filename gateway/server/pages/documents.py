@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from gateway.base.text import rfc3339
-from gateway.server.pages import namespaces, overview, rollouts
+from gateway.server.pages import groups, namespaces, overview, rollouts
 from gateway.server.pages.process import FILTERS, limit_of
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ def page_of(path: str) -> str | None:
     found = {
         "/": "overview",
         "/decisions": "decisions",
+        "/webhook": "webhook",
         "/differences": "differences",
         "/namespaces": "namespaces",
         "/rollouts": "rollouts",
@@ -61,7 +62,12 @@ def merge(page: str, request: PageRequest, parts: Sequence[Json], processes: int
             return head | _decisions(request, parts)
         case "decision":
             found = [part["decision"] for part in parts if part["decision"] is not None]
-            return head | {"decision": max(found, key=lambda one: one["time"])} if found else None
+            names = {one: name for part in parts for one, name in part["endpointNames"].items() if name}
+            latest = {"decision": max(found, key=lambda one: one["time"])} if found else None
+            return latest and head | latest | {"endpointNames": names}
+        case "webhook":
+            one = _webhook(request, parts)
+            return one and head | one
         case "differences":
             found = [one for part in parts for one in part["differences"]]
             found.sort(key=lambda one: str(one["time"]), reverse=True)
@@ -80,6 +86,7 @@ def merge(page: str, request: PageRequest, parts: Sequence[Json], processes: int
 
 _KINDS: Final = {
     "overview": "Overview",
+    "webhook": "Webhook",
     "decisions": "DecisionList",
     "decision": "Decision",
     "differences": "DifferenceList",
@@ -94,9 +101,29 @@ _KINDS: Final = {
 def _decisions(request: PageRequest, parts: Sequence[Json]) -> Json:
     found = [one for part in parts for one in part["decisions"]]
     found.sort(key=lambda one: one["time"], reverse=True)
+    limit = limit_of(request.query)
     return {
         "filter": {name: request.query[name] for name in FILTERS if request.query.get(name)},
-        "decisions": found[: limit_of(request.query)],
+        "decisions": found[:limit],
+        "groups": groups.merge(parts)[:limit],
         "leftOut": sum(part["leftOut"] for part in parts),
         "since": rfc3339(max(part["sinceSeconds"] for part in parts)),
+    }
+
+
+def _webhook(request: PageRequest, parts: Sequence[Json]) -> Json | None:
+    """Return the page of a webhook; None if there is no such webhook."""
+    phase, configuration, name = (request.query.get(one, "") for one in ("phase", "configuration", "name"))
+    whole = overview.merge([part["overview"] for part in parts], time.time())
+    wanted = {"phase": phase, "configuration": configuration, "name": name}
+    found = next((one for one in whole["webhooks"] if wanted.items() <= one.items()), None)
+    if found is None:
+        return None
+    of_cells = {"phase": phase, "configuration": configuration, "webhook": name}
+    return {
+        **{member: whole[member] for member in ("windowSeconds", "timelineBucketSeconds")},
+        "webhook": found,
+        "pools": [pool for pool in whole["pools"] if pool["name"] == found["pool"]],
+        "groups": groups.merge(parts),
+        "cells": [one for one in namespaces.merge(parts)["cells"] if of_cells.items() <= one.items()],
     }

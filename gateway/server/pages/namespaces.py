@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Final
 
 from gateway.observe.decisions.namespaces import COUNTS
@@ -13,9 +12,8 @@ if TYPE_CHECKING:
     from gateway.server.pages.state import Json
 
 SHOWN_NAMESPACES: Final = 200
-SHOWN_WEBHOOKS: Final = 40
-"""In the table of the page; the JSON has all."""
-_SHADES: Final = 5
+SHOWN_WEBHOOKS: Final = 8
+"""Of each namespace, on the page; the JSON has all."""
 
 
 def merge(parts: Sequence[Json]) -> Json:
@@ -35,45 +33,24 @@ def _names(cell: Json) -> tuple[str, str, str, str]:
     return cell["namespace"], cell["phase"], cell["configuration"], cell["webhook"]
 
 
-def table(found: Json) -> Json:
-    """Return *found*, the merged counts, as a table: ``webhooks`` as columns, ``rows`` of namespaces.
-
-    Each cell has the counts and a ``shade`` from 0 (none) to 5 (the highest), on a logarithmic scale, because
-    counts differ by orders of magnitude.
-    """
-    by_webhook: dict[tuple[str, str, str], int] = {}
-    by_namespace: dict[str, int] = {}
-    cells = {}
-    for one in found["cells"]:
-        count = _total(one)
-        webhook = one["phase"], one["configuration"], one["webhook"]
-        by_webhook[webhook] = by_webhook.get(webhook, 0) + count
-        by_namespace[one["namespace"]] = by_namespace.get(one["namespace"], 0) + count
-        cells[one["namespace"], webhook] = one
-    webhooks = sorted(by_webhook, key=lambda webhook: -by_webhook[webhook])[:SHOWN_WEBHOOKS]
-    namespaces = sorted(by_namespace, key=lambda namespace: -by_namespace[namespace])[:SHOWN_NAMESPACES]
-    highest = max(map(_total, found["cells"]), default=0)
+def table(cells: Sequence[Json]) -> Json:
+    """Return *cells*, the highest first, as ``rows`` of namespaces: sums, and the first webhooks."""
+    by_namespace: dict[str, list[Json]] = {}
+    for one in cells:
+        by_namespace.setdefault(one["namespace"], []).append(one)
+    ordered = sorted(by_namespace.items(), key=lambda found: -sum(map(_total, found[1])))
     return {
-        "webhooks": [dict(zip(("phase", "configuration", "name"), one, strict=True)) for one in webhooks],
-        "webhooksLeftOut": len(by_webhook) - len(webhooks),
-        "namespacesLeftOut": len(by_namespace) - len(namespaces),
+        "namespacesLeftOut": max(len(ordered) - SHOWN_NAMESPACES, 0),
         "rows": [
             {
                 "namespace": namespace,
-                "total": by_namespace[namespace],
-                "cells": [_cell(cells.get((namespace, webhook)), highest) for webhook in webhooks],
+                "webhooks": found[:SHOWN_WEBHOOKS],
+                "webhooksLeftOut": max(len(found) - SHOWN_WEBHOOKS, 0),
+                **{name: sum(one[name] for one in found) for name in COUNTS},
             }
-            for namespace in namespaces
+            for namespace, found in ordered[:SHOWN_NAMESPACES]
         ],
     }
-
-
-def _cell(one: Json | None, highest: int) -> Json:
-    if one is None:
-        return {"count": 0, "shade": 0, **dict.fromkeys(COUNTS, 0)}
-    count = _total(one)
-    shade = 1 + (_SHADES - 1) * math.log(count) / math.log(highest) if highest > 1 else _SHADES
-    return {"count": count, "shade": round(shade), **{name: one[name] for name in COUNTS}}
 
 
 def _total(cell: Json) -> int:

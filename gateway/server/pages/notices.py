@@ -14,6 +14,8 @@ _EXPIRES_SOON_S: Final = 30 * 86_400.0
 _EXCEPTION_ENDS_SOON_S: Final = 7 * 86_400.0
 _DISPUTE_ENDS_S: Final = 3600.0
 _SHOWN_LINES: Final = 20
+_REFUSED: Final = "runbooks/reload-refused.md"
+_NO_WORKER: Final = "runbooks/no-worker.md"
 _UNITS: Final = ((31_556_952.0, "y"), (86_400.0, "d"), (3600.0, "h"), (60.0, "min"))
 
 
@@ -23,6 +25,8 @@ class Notice(NamedTuple):
     level: Literal["bad", "warn"]
     title: str
     lines: list[str]
+    page: str
+    """The page of the documentation that says what to do, below ``docs``."""
 
 
 def notices(overview: Json) -> list[Notice]:
@@ -38,6 +42,7 @@ def notices(overview: Json) -> list[Notice]:
             "bad",
             "faults of workers and CA bundles",
             [fault for fault in overview["faults"] if fault not in explained],
+            "runbooks/index.md",
         ),
         *_of_pools(overview["pools"]),
         *_of_webhooks(overview, failing),
@@ -65,10 +70,14 @@ def _of_configuration(configuration: Json) -> Iterator[Notice]:
     refused = configuration["refused"]
     if refused is not None:
         title = f"the configuration of {refused['time']} was refused, the one in force stays"
-        yield Notice("bad", title, _lines(refused, "problems"))
+        yield Notice("bad", title, _lines(refused, "problems"), _REFUSED)
     if configuration["refusedResources"]:
-        yield Notice("bad", "custom resources were refused", [str(configuration["refusedResources"])])
-    yield Notice("warn", "the configuration has warnings", _lines(configuration, "warnings"))
+        yield Notice(
+            "bad", "custom resources were refused", [str(configuration["refusedResources"])], _REFUSED
+        )
+    yield Notice(
+        "warn", "the configuration has warnings", _lines(configuration, "warnings"), "configuration.md"
+    )
 
 
 def _lines(found: Json, member: str) -> list[str]:
@@ -83,10 +92,15 @@ def _of_processes(overview: Json) -> Iterator[Notice]:
     missing = scope["processes"] - scope["answered"]
     if missing:
         reasons.append(f"no answer from {missing} of {scope['processes']} processes")
-    yield Notice("bad", "not ready", reasons)
+    yield Notice("bad", "not ready", reasons, "runbooks/replica-down.md")
     digests = {one["digest"][:12] for one in overview["processes"]}
     if len(digests) > 1:
-        yield Notice("warn", "the processes have different configurations", sorted(digests))
+        yield Notice(
+            "warn",
+            "the processes have different configurations",
+            sorted(digests),
+            "runbooks/configurations-differ.md",
+        )
 
 
 class _LostPool(NamedTuple):
@@ -117,7 +131,9 @@ def _lost_pool(name: str, overview: Json) -> _LostPool:
     ]
     title = f"worker pool {name} has no ready endpoint; failurePolicy decides for its webhooks"
     return _LostPool(
-        Notice("bad", title, [*effects, *_some(failures)]), faults, [hook["name"] for hook in failing]
+        Notice("bad", title, [*effects, *_some(failures)], _NO_WORKER),
+        faults,
+        [hook["name"] for hook in failing],
     )
 
 
@@ -128,19 +144,21 @@ def _some(lines: list[str]) -> list[str]:
 
 def _of_pools(pools: list[Json]) -> Iterator[Notice]:
     partly = [pool["name"] for pool in pools if 0 < pool["ready"] < len(pool["endpoints"])]
-    yield Notice("warn", "pools with an endpoint that is not ready", partly)
+    yield Notice("warn", "pools with an endpoint that is not ready", partly, _NO_WORKER)
 
 
 def _of_webhooks(overview: Json, explained: set[str]) -> Iterator[Notice]:
     """Yield what failed, apart from the webhooks *explained* by another notice."""
     last = duration(overview["windowSeconds"])
-    for member, title in (("failedClosed", "webhooks failed closed"), ("failedOpen", "webhooks failed open")):
+    for member, how in (("failedClosed", "closed"), ("failedOpen", "open")):
         lines = [
             f"{one['name']}: {one['recent'][member]:,}"
             for one in overview["webhooks"]
             if one["recent"][member] and one["name"] not in explained
         ]
-        yield Notice("bad", f"{title} in the last {last}", _some(lines))
+        yield Notice(
+            "bad", f"webhooks failed {how} in the last {last}", _some(lines), f"runbooks/fail-{how}.md"
+        )
 
 
 def _of_exceptions(exceptions: list[Json]) -> Iterator[Notice]:
@@ -152,7 +170,7 @@ def _of_exceptions(exceptions: list[Json]) -> Iterator[Notice]:
         ("exceptions that expire within a week", soon),
     ):
         lines = [f"{one['name']}: {one['expires']}, owner {one['owner']}" for one in found]
-        yield Notice("warn", title, _some(lines))
+        yield Notice("warn", title, _some(lines), "exceptions.md")
 
 
 def _of_disputes(disputes: list[Json]) -> Iterator[Notice]:
@@ -162,18 +180,22 @@ def _of_disputes(disputes: list[Json]) -> Iterator[Notice]:
         for one in disputes
         if one["ageSeconds"] is None or one["ageSeconds"] < _DISPUTE_ENDS_S
     ]
-    yield Notice("warn", "mutating webhooks do not come to rest", _some(lines))
+    yield Notice("warn", "mutating webhooks do not come to rest", _some(lines), "mutators.md")
 
 
 def _of_certificates(certificates: list[Json]) -> Iterator[Notice]:
     gone = [one["use"] for one in certificates if one["problem"] or one["remainingSeconds"] < 0]
-    yield Notice("bad", "certificates that have expired, or cannot be read", gone)
+    yield Notice(
+        "bad", "certificates that have expired, or cannot be read", gone, "runbooks/certificate-expired.md"
+    )
     soon = [
         f"{one['use']}: {duration(one['remainingSeconds'])}"
         for one in certificates
         if not one["problem"] and one["remainingSeconds"] >= 0 and is_soon(one["remainingSeconds"])
     ]
-    yield Notice("warn", "certificates that expire within 30 days", soon)
+    yield Notice(
+        "warn", "certificates that expire within 30 days", soon, "runbooks/certificate-expires-soon.md"
+    )
 
 
 def in_rollout(webhooks: Iterable[Json]) -> list[Json]:

@@ -153,7 +153,12 @@ def _pool(name: str, backend: object) -> Json:
     return {
         "name": name,
         "endpoints": [
-            {"address": one.address, "state": one.state, "inFlight": one.calls.count}
+            {
+                "address": one.address,
+                "name": backend.name_of(one.address),
+                "state": one.state,
+                "inFlight": one.calls.count,
+            }
             for one in backend.endpoints
         ],
     }
@@ -403,22 +408,20 @@ def _milliseconds(numbers: Numbers, part: float) -> float | None:
 
 def _merged_pools(parts: Sequence[Json]) -> list[Json]:
     """Return the pools with their endpoints by address, and in how many processes each has which state."""
-    pools: dict[str, dict[str, tuple[Counter[str], list[int]]]] = {}
+    pools: dict[str, dict[str, Json]] = {}
     for part in parts:
         for pool in part["pools"]:
             addresses = pools.setdefault(pool["name"], {})
             for one in pool["endpoints"]:
-                states, in_flight = addresses.setdefault(one["address"], (Counter(), []))
-                states[one["state"]] += 1
-                in_flight.append(one["inFlight"])
+                merged = {"address": one["address"], "name": one["name"], "states": Counter(), "inFlight": 0}
+                found = addresses.setdefault(one["address"], merged)
+                found["states"][one["state"]] += 1
+                found["inFlight"] += one["inFlight"]
     return [
         {
             "name": name,
-            "ready": sum(list(states) == ["ready"] for states, _ in addresses.values()),
-            "endpoints": [
-                {"address": address, "states": dict(states), "inFlight": sum(in_flight)}
-                for address, (states, in_flight) in addresses.items()
-            ],
+            "ready": sum(list(one["states"]) == ["ready"] for one in addresses.values()),
+            "endpoints": [one | {"states": dict(one["states"])} for one in addresses.values()],
         }
         for name, addresses in pools.items()
     ]

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Final
 
 import orjson
 
 from gateway.base.errors import GatewayError, ReviewError, Unavailable
+from gateway.engine.dispatch.pool import Pool
 from gateway.observe.decisions.recent import DecisionFilter, detailed_page_json, page_json
+from gateway.observe.decisions.ring import place_of
 from gateway.server.pages import configuration, overview, rollouts
 from gateway.server.pages.acting import BY_PAGE, Asked
 from gateway.server.pages.explain import explain
+from gateway.server.pages.groups import groups_of
 from gateway.server.pages.page_thread import in_thread
 from gateway.server.rollout.store import StoreError
 
@@ -36,6 +40,8 @@ FILTERS: Final = {
 DECISIONS: Final = "/decisions/"
 """Before the uid of a decision."""
 MAX_DECISIONS: Final = 500
+SHOWN_GROUPS: Final = 20
+"""On the page of a webhook."""
 _USUAL_DECISIONS: Final = 100
 
 
@@ -81,9 +87,9 @@ class OneProcess:
             case "/":
                 return await overview.part(state, self._window)
             case "/decisions":
-                found = self._recent.recent(_filter(request.query), limit_of(request.query))
-                since = self._recent.since or state.started_at
-                return await in_thread(_decisions, found, self._recent.left_out, since)
+                return await self._decisions(request, state)
+            case "/webhook":
+                return await self._webhook(request, state)
             case "/differences":
                 return {"differences": list(self._findings)[::-1]}
             case "/namespaces":
@@ -99,7 +105,33 @@ class OneProcess:
         if request.path.startswith(rollouts.PATH):
             return await in_thread(rollouts.part_of_one, state, request.path.removeprefix(rollouts.PATH))
         one = self._recent.find(request.path.removeprefix(DECISIONS))
-        return {"decision": None if one is None else await in_thread(detailed_page_json, one)}
+        return {
+            "decision": None if one is None else await in_thread(detailed_page_json, one),
+            "endpointNames": {} if one is None else _endpoint_names(one, state),
+        }
+
+    async def _decisions(self, request: PageRequest, state: ProcessState) -> Json:
+        found = self._recent.recent(_filter(request.query), sys.maxsize)
+        return {
+            **await in_thread(_decisions, found, limit_of(request.query)),
+            "leftOut": self._recent.left_out,
+            "lost": self._lost(),
+            "sinceSeconds": self._recent.since or state.started_at,
+        }
+
+    async def _webhook(self, request: PageRequest, state: ProcessState) -> Json:
+        place = tuple(request.query.get(one, "") for one in ("configuration", "name"))
+        found = self._recent.recent(DecisionFilter(webhook="/".join(place)), sys.maxsize)
+        decided = [one for one in found if place_of(one.record)[:2] == place]
+        return {
+            "overview": await overview.part(state, self._window),
+            "groups": (await in_thread(_decisions, decided, SHOWN_GROUPS))["groups"],
+            "lost": self._lost(),
+            **await in_thread(self._namespaces.document),
+        }
+
+    def _lost(self) -> list[tuple[str, str, str, int]]:
+        return [(*place, number) for place, number in self._recent.lost.items()]
 
     async def _change(self, request: PageRequest, state: ProcessState) -> Json:
         """Change a plan as a page asked, whose access has been checked."""
@@ -130,8 +162,19 @@ def _filter(query: Mapping[str, str]) -> DecisionFilter:
     return DecisionFilter(**{field: query.get(name, "").strip() for name, field in FILTERS.items()})
 
 
-def _decisions(found: Sequence[RecentDecision], left_out: int, since: float) -> Json:
-    return {"decisions": list(map(page_json, found)), "leftOut": left_out, "sinceSeconds": since}
+def _endpoint_names(one: RecentDecision, state: ProcessState) -> dict[str, str]:
+    """Return what people call the endpoints of *one*, by address."""
+    pools = {name: pool for name, pool in state.snapshot.backends.pools.items() if isinstance(pool, Pool)}
+    called = [each for each in one.record.webhooks if each.pool in pools]
+    return {each.endpoint: pools[each.pool].name_of(each.endpoint) for each in called}
+
+
+def _decisions(found: Sequence[RecentDecision], limit: int) -> Json:
+    groups = groups_of(found)[:limit]
+    return {
+        "decisions": list(map(page_json, found[:limit])),
+        "groups": [tuple(one._replace(latest=page_json(one.latest))) for one in groups],
+    }
 
 
 def limit_of(query: Mapping[str, str]) -> int:

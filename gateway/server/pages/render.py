@@ -27,7 +27,9 @@ from gateway.server.pages.decision_view import view
 from gateway.server.pages.explain import MAX_JSON_BYTES
 from gateway.server.pages.namespaces import table
 from gateway.server.pages.notices import duration, in_rollout, is_soon, notices
+from gateway.server.pages.refresh import refresh_of, refresh_s
 from gateway.server.pages.sparkline import sparkline
+from gateway.server.pages.webhook_list import SIZE, STATES, listed
 from gateway.server.pages.yaml_text import sections
 
 if TYPE_CHECKING:
@@ -54,6 +56,7 @@ NAVIGATION: Final = (
 )
 """Path, name and title of each page."""
 _SECTIONS: Final = {
+    "webhook": "overview",
     "decision": "decisions",
     "missing": "decisions",
     "rollout": "rollouts",
@@ -66,12 +69,24 @@ _SHOWN_CHARS: Final = 4096
 """Characters of one value that are shown."""
 
 
-def headers_of(page: str) -> bytes:
-    """Return the header lines of the page called *page*."""
+_SIGNS: Final = {"denied": "✗ ", "failed": "! ", "open": "△ ", "warned": "◇ "}
+"""Outcomes differ by their signs as well as by their colours, whose classes these are."""
+_TITLES: Final = {
+    "denied": "Denied",
+    "failed": "Failed closed",
+    "open": "Failed open",
+    "warned": "Would be refused",
+}
+
+
+def headers_of(page: str, query: Mapping[str, str]) -> bytes:
+    """Return the header lines of the page called *page* for a request with *query*."""
     # A form's request has no usable Origin under no-referrer; other sites get no referrer from either.
     referrer = "same-origin" if page in ("explain", "act") else "no-referrer"
+    seconds = refresh_s(page, query)
+    refresh = f"Refresh: {seconds}\r\n" if seconds else ""
     return (
-        f"Content-Security-Policy: {_POLICY}\r\n"
+        f"{refresh}Content-Security-Policy: {_POLICY}\r\n"
         "X-Content-Type-Options: nosniff\r\n"
         "X-Frame-Options: DENY\r\n"
         f"Referrer-Policy: {referrer}\r\n"
@@ -97,8 +112,9 @@ def render(
         "root": root,
         "json_link": json_link,
         "navigation": NAVIGATION,
+        "refresh": refresh_of(page, query),
         "style": Markup(_STYLE),  # noqa: S704 - a file of this package
-        **_derived(page, data),
+        **_derived(page, data, query),
     }
     return _environment().get_template(f"{page}.html").render(context).encode(errors="replace")
 
@@ -118,17 +134,24 @@ def render_file(template: str, data: Json, **context: object) -> bytes:
     return found.encode(errors="replace")
 
 
-def _derived(page: str, data: Json) -> Json:
-    """Return the values of *page* that are derived from *data*."""
+def _derived(page: str, data: Json, query: Mapping[str, str]) -> Json:
+    """Return the values of *page* that are derived from *data* and *query*."""
     match page:
         case "overview":
-            return {"notices": notices(data), "rollouts": in_rollout(data["webhooks"])}
+            rollouts = in_rollout(data["webhooks"])
+            return {
+                "notices": notices(data),
+                "rollouts": rollouts[:SIZE],
+                "rolloutsLeftOut": max(len(rollouts) - SIZE, 0),
+                "listed": listed(data, query),
+                "states": STATES,
+            }
         case "decision":
             return {"view": view(data["decision"])}
         case "explain":
             return {"views": list(map(view, data["decisions"]))}
-        case "namespaces":
-            return {"table": table(data)}
+        case "namespaces" | "webhook":
+            return {"table": table(data["cells"])}
         case "configz":
             return {"sections": sections(data)}
     return {}
@@ -151,13 +174,43 @@ def _environment() -> Environment:
         lines=lines,
         grouped=lambda number: f"{number:,}",
         milliseconds=milliseconds,
+        identity=identity,
+        place=place,
+        singles=singles,
         path_part=lambda text: quote(text, safe="", errors="replace"),
         query=lambda fields: urlencode(fields, errors="replace"),
         sparkline=sparkline,
         typed=typed,
         rate=lambda rate: f"{rate:,.0f}" if rate >= 10 else f"{rate:.3g}",
     )
+    environment.globals.update(
+        doc_link=lambda page: Markup("<code>docs/{}</code>").format(page), signs=_SIGNS, titles=_TITLES
+    )
     return environment
+
+
+def identity(one: Json) -> dict[str, str]:
+    """Return the query of the page of the webhook of *one*, which is a webhook or names it."""
+    name = one["webhook"] if "webhook" in one else one["name"]
+    return {"phase": one["phase"], "configuration": one["configuration"], "name": name}
+
+
+def singles(group: Json) -> dict[str, str]:
+    """Return the query of the single decisions in *group*."""
+    found = {"namespace": group["namespace"], "view": "single"}
+    if group["webhook"]:
+        found["webhook"] = f"{group['configuration']}/{group['webhook']}"
+        found["outcome"] = group.get("outcome", "")
+    return {name: value for name, value in found.items() if value}
+
+
+def place(address: str, name: str) -> str:
+    """Return the *address* of a worker for people, with the *name* that its pool knows for it, if any."""
+    scheme, _, rest = address.partition(":")
+    if scheme in ("unix", "unix-abstract"):
+        return name or f"unix:…/{rest.rpartition('/')[2]}"
+    shown = rest if scheme in ("ipv4", "ipv6") else address
+    return f"{name} at {shown.rpartition(':')[0]}" if name else shown
 
 
 def _shown(value: object) -> object:

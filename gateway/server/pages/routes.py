@@ -54,6 +54,7 @@ _NO_DECISION: Final = (
 )
 
 
+_NO_WEBHOOK: Final = "there is no such webhook in the configuration in force"
 _NO_PLAN: Final = "there is no such plan: the webhook has none, or is gone"
 
 
@@ -211,7 +212,7 @@ def _plan(
     found |= {"acts": True, "error": error, "asked": asked._asdict(), "action": actions.get(asked.action)}
     page = "act" if found["action"] else "rollout"
     body = render(page, found, request.query, root="../", json_link="?format=json")
-    return Response(status, body, headers_of(page), _HTML)
+    return Response(status, body, headers_of(page, request.query), _HTML)
 
 
 def _result(request: PageRequest, asked: Asked, result: Json) -> Response:
@@ -220,7 +221,7 @@ def _result(request: PageRequest, asked: Asked, result: Json) -> Response:
 
     name = request.path.removeprefix(rollouts.PATH)
     body = render("acted", {**result, "name": name, "asked": asked._asdict()}, {}, root="../", json_link="")
-    return Response(result.get("status", 200), body, headers_of("acted"), _HTML)
+    return Response(result.get("status", 200), body, headers_of("acted", {}), _HTML)
 
 
 def _json(page: str, request: PageRequest, parts: Sequence[Json], processes: int) -> Response:
@@ -249,6 +250,14 @@ def _html(page: str, request: PageRequest, parts: Sequence[Json], processes: int
             "command": "admission-gateway rollout status",
         }
         page, found, status = "missing", found | {"back": back}, 404
+    elif found is None and page == "webhook":
+        back = {"path": "", "title": "Overview"}
+        found = {
+            "message": _NO_WEBHOOK,
+            "hint": "To see all webhooks of all replicas",
+            "command": ASKS_ALL.format(command="status"),
+        }
+        page, found, status = "missing", found | {"back": back}, 404
     elif found is None:
         command = ASKS_ALL.format(command=f"decisions {shlex.quote(request.path.removeprefix(DECISIONS))}")
         back = {"path": "decisions", "title": "Recent decisions"}
@@ -258,7 +267,7 @@ def _html(page: str, request: PageRequest, parts: Sequence[Json], processes: int
     json_link = "?" + urlencode({**request.query, "format": "json"}, errors="replace")
     review = request.body.decode(errors="replace") if request.is_form else ""
     body = render(page, found, request.query, root=root, json_link=json_link, review=review)
-    return Response(status, body, headers_of(page), _HTML)
+    return Response(status, body, headers_of(page, request.query), _HTML)
 
 
 def _read(request: HttpRequest) -> tuple[PageRequest, str]:

@@ -25,7 +25,7 @@ _MINUTES: Final = round(BUCKET_S * BUCKETS / 60)
 HEIGHT: Final = _CALLS_HEIGHT + 2 * (_ROW_HEIGHT + 2)
 _SVG: Final = Markup(
     '<svg class="spark" viewBox="0 0 {width} {height}" preserveAspectRatio="none" role="img">'
-    "<title>{title}</title>{paths}</svg>"
+    '<title>{title}</title><path class="s-base" d="M0 {base}h{width}"/>{paths}</svg>'
 )
 
 
@@ -49,7 +49,8 @@ def sparkline(timeline: dict[str, list[int]] | None, what: str) -> Markup:
         for name, base, height, parts in rows
         if (bars := _bars(parts, base, height))
     )
-    return _SVG.format(width=_STEP * BUCKETS, height=HEIGHT, title=title, paths=paths)
+    sizes = {"width": _STEP * BUCKETS, "height": HEIGHT, "base": _CALLS_HEIGHT}
+    return _SVG.format(**sizes, title=title, paths=paths)
 
 
 def _parts(numbers: Sequence[int], calls: Sequence[int]) -> list[float]:

@@ -54,7 +54,7 @@ class Reading:
     def notices(self) -> list[Notice]:
         """Return what needs attention, the worst first."""
         if self.overview is None:
-            return [Notice("bad", "no answer", [self.error])]
+            return [Notice("bad", "no answer", [self.error], "runbooks/down.md")]
         return notices(self.overview)
 
     def as_json(self) -> Json:

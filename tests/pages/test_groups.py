@@ -1,0 +1,58 @@
+"""Groups of recent decisions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.observe.decisions.recent import brief
+from gateway.pure.core.verdict import Denied
+from gateway.server.pages.groups import MESSAGES, groups_of, merge, together
+from gateway.server.pages.process import _decisions
+from tests.core.build import request
+from tests.decisions.kit import answer
+
+if TYPE_CHECKING:
+    from gateway.observe.decisions.recent import RecentDecision
+
+
+def denial(second: float, namespace: str = "shop", message: str = "no") -> RecentDecision:
+    """Return a denial at *second*, whose uid is *second*."""
+    review = request(uid=f"{second:g}", namespace=namespace)
+    found = answer({"a.policies.test": Denied(403, message=message)}, (), review)
+    return brief(found, 0.1, second, "d", secret_names=False)
+
+
+def part(*found: RecentDecision, lost: int = 0) -> dict[str, Any]:
+    return {**_decisions(found[::-1], 100), "lost": [("policies", "a.policies.test", "shop", lost)]}
+
+
+def test_a_burst_is_one_group_and_hides_no_other() -> None:
+    one = part(denial(1, "bakery"), *(denial(second) for second in range(2, 400)), lost=7)
+    other = part(denial(5000), lost=3)
+    burst, single = merge([one, other])
+    assert (burst["namespace"], burst["count"], burst["leftOut"]) == ("shop", 399, 10)
+    assert (burst["first"], burst["last"]) == ("1970-01-01T00:00:02.000Z", "1970-01-01T01:23:20.000Z")
+    assert burst["latest"]["uid"] == "5000"
+    assert burst["message"] == "a.policies.test: no"
+    assert (single["namespace"], single["count"], single["leftOut"]) == ("bakery", 1, 0)
+
+
+def test_messages_that_all_differ_do_not_make_a_group_each() -> None:
+    found = merge([part(denial(0, "bakery"), *(denial(n, message=f"no {n}") for n in range(1, 50)))] * 2)
+    assert [one["message"] for one in found[:MESSAGES]] == [f"a.policies.test: no {n}" for n in (49, 48, 47)]
+    several = found[MESSAGES]
+    assert (several["hasSeveralMessages"], several["count"], several["message"]) == (True, 92, "")
+    assert [one["namespace"] for one in found[MESSAGES:]] == ["shop", "bakery"]
+
+
+@given(st.lists(st.tuples(st.floats(0, 1e6), st.sampled_from("ab"), st.sampled_from("uvwxyz")), max_size=30))
+def test_each_decision_is_in_one_group_and_groups_stay_when_they_are_joined_again(
+    given_ones: list[tuple[float, str, str]],
+) -> None:
+    groups = groups_of([denial(*one) for one in given_ones])
+    assert sum(one.number for one in groups) == len(given_ones)
+    assert [one.last for one in groups] == sorted((one.last for one in groups), reverse=True)
+    assert together(groups) == groups
