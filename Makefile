@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 # Python keeps what it compiles, whatever the environment says: without that every process of the tests compiles all again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: install run quick test minutes disturbed coverage mutants landing landing-tests landing-e2e e2e-seconds test-touched test-install test-pythons test-all test-without-cluster test-workers fuzz e2e e2e-bench lint docs monitoring catalogue rooms manifests schemas protos bench peers-bench soak soak-faults release constraints clean
+.PHONY: install run quick test minutes disturbed coverage mutants landing landing-tests landing-e2e e2e-seconds test-touched test-install test-pythons test-all test-without-cluster test-workers fuzz e2e e2e-bench lint docs monitoring catalogue rooms pictures manifests schemas protos bench peers-bench soak soak-faults release constraints clean
 
 # Exactly the files of constraints.txt: nothing is resolved, so that no package published later changes the result.
 install: $(STAMP)
@@ -146,6 +146,10 @@ monitoring: install
 # The pages of the ready-made policies, from their definitions and the newest report of their costs.
 catalogue: install
 	$(BIN)/python -m deploy.catalogue
+
+# The pictures of the README, from a gateway behind a real API server. They need Debian's package chromium.
+pictures: install
+	$(BIN)/python -m tests.e2e.front_page
 
 # The picture of the rooms in docs/architecture.md and the table of their parts, from imports and docstrings.
 rooms: install

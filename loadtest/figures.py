@@ -26,6 +26,8 @@ FRONT_END: Final = "front end alone"
 """How the rows begin that show the limit of a gateway, which nobody can use."""
 PER_S: Final = "per second"
 ADDED: Final = "added"
+CPU: Final = ("API server, CPU a create", "webhook, or gateway and worker")
+"""The columns that together are the CPU of a create."""
 ENGINES: Final = {
     "V1": "V1, one validating policy; connections: 16",
     "V4": "V4, four validating policies; connections: 16",
@@ -79,6 +81,20 @@ def summary(reports: Reports) -> str:
     )
 
 
+def price(reports: Reports) -> str:
+    """Return how many webhooks behind the gateway cost the CPU of one that the API server calls itself."""
+    one, ten, behind = (_added_cpu_ms(reports, title) for title in (ONE, TEN, BEHIND))
+    table = reports.table("api-server", CREATES)
+    waits = ", ".join(table.cell(title, ADDED).lstrip("+") for title in (ONE, TEN, BEHIND))
+    machine, cores, day = _where(reports, "api-server")
+    return (
+        f"**{10 * one / behind:.0f} webhooks for the price of one.** CPU that webhooks add to a Pod create: "
+        f"{one:.2f} ms for one, {ten:.2f} ms for ten, {behind:.2f} ms for the same ten behind the gateway.\n"
+        f"What the client waits longer: {waits} ({cores} cores, {machine}, {day}). With one webhook the "
+        "gateway is only a step more."
+    )
+
+
 def creates(reports: Reports) -> str:
     """Return the table of creates without the columns and rows that only contributors need."""
     table = reports.table("api-server", CREATES)
@@ -90,6 +106,17 @@ def creates(reports: Reports) -> str:
         if not title.startswith(FRONT_END)
     ]
     return markdown_table(titles, rows, left=(0,))
+
+
+def price_chart(reports: Reports) -> str:
+    """Return the chart of the CPU that webhooks add to a create: one, ten, and ten behind the gateway."""
+    shown = {ONE: "1 webhook", TEN: "10 webhooks", BEHIND: "10 behind the gateway"}
+    values = {title: _added_cpu_ms(reports, title) for title in shown}
+    bars = [
+        Bar(label, values[title], f"{values[title]:.2f} ms", _colour(title)) for title, label in shown.items()
+    ]
+    title = "CPU that webhooks add to one Pod create"
+    return chart(title, [Panel(f"{title}; less is better", bars)])
 
 
 def creates_chart(reports: Reports) -> str:
@@ -235,10 +262,14 @@ def runs(reports: Reports) -> str:
 
 FIGURES: Final[Mapping[str, Callable[[Reports], str]]] = {
     function.__name__: function
-    for function in (summary, creates, costs, engines, rollouts, rates, memory, targets, verdicts, runs)
+    for function in (
+        *(summary, price, creates, costs, engines, rollouts),
+        *(rates, memory, targets, verdicts, runs),
+    )
 }
 """By the name in a page."""
 CHARTS: Final[Mapping[str, Callable[[Reports], str]]] = {
+    "docs/images/price.svg": price_chart,
     "docs/performance.svg": creates_chart,
     "docs/rollouts.svg": rollouts_chart,
 }
@@ -252,6 +283,12 @@ def _panel(table: Table, titles: list[str], column: str, title: str) -> Panel:
         if (text := table.cell(each, column))
     ]
     return Panel(title, bars)
+
+
+def _added_cpu_ms(reports: Reports, title: str) -> float:
+    table = reports.table("api-server", CREATES)
+    with_webhooks, without = (sum(table.number(row, column) for column in CPU) for row in (title, NOTHING))
+    return with_webhooks - without
 
 
 def _short(title: str) -> str:

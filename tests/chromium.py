@@ -185,5 +185,8 @@ class Chromium:
 
     def screenshot(self, file: Path) -> None:
         """Write a PNG of the whole page."""
-        shot = self.call("Page.captureScreenshot", captureBeyondViewport=True)
-        file.write_bytes(base64.b64decode(shot["data"]))
+        file.write_bytes(self.view(captureBeyondViewport=True))
+
+    def view(self, **parameters: Any) -> bytes:
+        """Return a PNG of what fits into the size of the page; *parameters* are the protocol's."""
+        return base64.b64decode(self.call("Page.captureScreenshot", **parameters)["data"])

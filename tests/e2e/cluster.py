@@ -140,7 +140,7 @@ class Cluster:
         return file
 
     def kubectl(
-        self, *arguments: str, user: str = ADMIN, stdin: str | None = None
+        self, *arguments: str, user: str = ADMIN, stdin: str | None = None, cwd: Path | None = None
     ) -> subprocess.CompletedProcess[str]:
         """Run kubectl and return how it ended, whatever its exit status."""
         command = [str(self.binaries.kubectl), "--kubeconfig", str(self.kubeconfig(user)), *arguments]
@@ -152,6 +152,7 @@ class Cluster:
             text=True,
             timeout=PATIENCE_S,
             env=environment,
+            cwd=cwd,
             check=False,
         )
 

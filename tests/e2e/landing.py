@@ -108,6 +108,7 @@ MAIN: Final[dict[str, tuple[str, ...]]] = {
     ),
     "exceptions": ("an_exception_covers_its_own_namespace_only", "gateway/pure/core/exemptions.py"),
     "faults": ("the_failure_policy_decides_for_a_faulty_worker", "gateway/engine/dispatch/verdicts.py"),
+    "front_page": ("pictures_show_a_denial_its_reasons_and_its_page", "gateway/server/pages/"),
     "front_end": (
         "calls_one_after_another_share_a_connection_for_each_phase",
         "gateway/server/serving/http_connection.py",

@@ -245,17 +245,21 @@ class _Setup:
 
     def _register(self, documents: list[dict[str, Any]]) -> None:
         """Create *documents*, and have them deleted in the end, each time until it shows."""
-        self.stack.callback(lambda: eventually(lambda: not sing(self.cluster, self.name)))
+        self.stack.callback(lambda: eventually(lambda: not self.shown()))
         for document in documents:
             path = f"{REGISTRATIONS}/{document['kind'].lower()}s"
             self.stack.callback(self.cluster.api.delete, f"{path}/{document['metadata']['name']}")
             answer = self.cluster.api.create(path, document)
             assert answer.status == 201, answer
-        self._wait_for_canaries()
+        self._wait_until_in_force()
 
-    def _wait_for_canaries(self) -> None:
+    def shown(self) -> tuple[str, ...]:
+        """Return by what it shows that the registration is in force; nothing if it is not."""
+        return sing(self.cluster, self.name)
+
+    def _wait_until_in_force(self) -> None:
         expected = {f"{phase} {self.name}" for phase in KINDS}
-        eventually(lambda: set(sing(self.cluster, self.name)) == expected)
+        eventually(lambda: set(self.shown()) == expected)
 
 
 class Directly(_Setup):

@@ -283,7 +283,7 @@ class InCluster(WithWorker):
             *("--kubeconfig", self.cluster.kubeconfig()),
         )
         assert done.returncode == 0, done.stderr
-        self._wait_for_canaries()
+        self._wait_until_in_force()
 
 
 def _token(cluster: Cluster, account: str) -> str:

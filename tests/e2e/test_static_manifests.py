@@ -27,7 +27,7 @@ class BehindStaticGateway(BehindGateway):
             *("--ca-file", self.cluster.ca_file, "--static", self.folder / "static"),
         )
         assert done.returncode == 0, done.stderr
-        self._wait_for_canaries()
+        self._wait_until_in_force()
 
 
 def test_a_registration_in_files_is_enforced_and_cannot_be_changed_by_the_api(
