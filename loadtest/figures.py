@@ -176,6 +176,17 @@ def engines(reports: Reports) -> str:
     return markdown_table(("reviews/s (CPU, µs)", *tables), rows, left=(0,))
 
 
+def ten_policies(reports: Reports) -> str:
+    """Return what ten validating policies cost before an API server, for each engine that was measured."""
+    table = reports.table("api-server-peers", "Real policies")
+    columns = ("policies", "of no webhook", ADDED, "API server, CPU a create", "peer, or gateway and worker")
+    places = [table.columns.index(column) for column in columns]
+    found = [(row[0], [row[place] for place in places]) for row in table.rows]
+    rows = [(title, *cells) for title, (policies, *cells) in found if policies == "V10"]
+    titles = ("ten validating policies", "creates, of those without", "one create, longer by")
+    return markdown_table((*titles, "CPU of the API server", "CPU of the engine"), rows, left=(0,))
+
+
 def rollouts(reports: Reports) -> str:
     """Return the time of rollouts, the CPU of a Pod, and what could not be measured."""
     table = reports.table("rollout", ROLLOUTS)
@@ -263,7 +274,7 @@ def runs(reports: Reports) -> str:
 FIGURES: Final[Mapping[str, Callable[[Reports], str]]] = {
     function.__name__: function
     for function in (
-        *(summary, price, creates, costs, engines, rollouts),
+        *(summary, price, creates, costs, engines, ten_policies, rollouts),
         *(rates, memory, targets, verdicts, runs),
     )
 }

@@ -29,7 +29,9 @@ from loadtest.servers import ROOT
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-PAGES: Final = tuple(ROOT / name for name in ("README.md", "docs/performance.md", "docs/benchmarks.md"))
+PAGES: Final = tuple(
+    ROOT / name for name in ("README.md", "docs/performance.md", "docs/benchmarks.md", "docs/compare.md")
+)
 _BLOCK: Final = re.compile(
     r"^<!-- (?P<what>report|figures): (?P<name>[^,\n]+?)(?:, (?P<heading>[^\n]+))? -->\n.*?^<!-- end -->$",
     re.MULTILINE | re.DOTALL,

@@ -151,7 +151,7 @@ def test_the_next_report_of_every_program_has_what_pages_show(tmp_path: Path) ->
     where = ["Some processor, 4 cores, 8 GiB", "2999-01-02 03:04 UTC"]
     (tmp_path / "2999-01-02.md").write_text(markdown(found, judge(TARGETS, found), "how", where))
     pages = [published(page.read_text(), Reports(tmp_path)) for page in PAGES]
-    assert all("2999-01-02" in page for page in pages[1:])
+    assert all("2999-01-02" in page for page in pages[1:3])
     assert all(called in pages[1] for _, _, called in COSTS)
     peers = {f"{TITLES[which]}; connections: {number}" for which, number in CELLS}
     assert set(ENGINES.values()) <= peers
