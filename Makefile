@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 # Python keeps what it compiles, whatever the environment says: without that every process of the tests compiles all again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: install run quick test minutes disturbed coverage mutants landing landing-tests landing-e2e e2e-seconds test-touched test-install test-pythons test-all test-without-cluster test-workers fuzz e2e e2e-bench lint docs monitoring catalogue rooms pictures manifests schemas protos bench peers-bench soak soak-faults release constraints clean
+.PHONY: install run quick test minutes disturbed coverage mutants landing landing-tests landing-e2e e2e-seconds test-touched test-install test-pythons test-all test-without-cluster test-workers fuzz e2e e2e-bench lint docs monitoring catalogue rooms pictures manifests schemas protos bench peers-bench soak soak-faults release publish constraints clean
 
 # Exactly the files of constraints.txt: nothing is resolved, so that no package published later changes the result.
 install: $(STAMP)
@@ -189,6 +189,13 @@ soak-faults: install
 # Builds and checks everything that a release publishes, into build/release. `make release LANGUAGES=python` for some.
 release: install
 	$(BIN)/python -m deploy.release build/release $(LANGUAGES)
+
+# Publishes build/release, to the named destinations only: docs/release.md.
+publish: install
+	@$(BIN)/python -m deploy.publish build/release $(if $(REGISTRY),--registry $(REGISTRY)) $(if $(PYPI),--pypi $(PYPI)) \
+	  $(if $(PYPI_UPLOAD),--pypi-upload $(PYPI_UPLOAD)) $(if $(NPM),--npm $(NPM)) $(if $(CRATES),--crates $(CRATES)) \
+	  $(if $(MAVEN),--maven $(MAVEN)) $(if $(GPG),--gpg) $(if $(KEY),--key $(KEY)) $(if $(SIGNING_CONFIG),--signing-config $(SIGNING_CONFIG)) \
+	  $(if $(DRY_RUN),--dry-run)
 
 # Resolves the dependencies anew and pins them with their hashes. With --build-deps-for the build backend reads
 # pyproject.toml; pip-compile's own reader would drop the markers of the dependencies. The SDK is found in the

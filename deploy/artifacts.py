@@ -143,8 +143,11 @@ def _module_files(source: Path) -> Iterator[tuple[Path, str]]:
 
 
 def build_typescript(folder: Path) -> None:
-    """Write the package. npm has to have installed what the build needs: ``npm ci``."""
-    _run("npm", "pack", "--silent", "--pack-destination", str(folder), cwd=WORKERS / "typescript")
+    """Write the package."""
+    source = WORKERS / "typescript"
+    if not (source / "node_modules").is_dir():
+        _run("npm", "ci", "--silent", cwd=source)
+    _run("npm", "pack", "--silent", "--pack-destination", str(folder), cwd=source)
 
 
 def build_rust(folder: Path) -> None:

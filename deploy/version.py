@@ -42,7 +42,12 @@ PLACES: Final[dict[str, str]] = {
     "deploy/docker-bake.hcl": r'"VERSION" \{ default = "(.+)" \}',
     **dict.fromkeys(
         (
-            *("deploy/kustomization.yaml", "deploy/manifest.yaml", "deploy/manifest-values.yaml"),
+            *(
+                "README.md",
+                "deploy/kustomization.yaml",
+                "deploy/manifest.yaml",
+                "deploy/manifest-values.yaml",
+            ),
             *(
                 "deploy/chart/ci/monitoring-values.yaml",
                 "deploy/chart/ci/workers-values.yaml",

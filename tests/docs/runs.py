@@ -18,6 +18,7 @@ NOT_RUN: Final[dict[str, str]] = {
     r": docker ": "there is no registry; tests/deploy/test_image.py reads the Dockerfiles",
     r"completion (zsh|fish)": "for other shells than bash; tests/tools/test_completion.py has them",
     r"conformance ": "tests/conformance runs it",
+    r"^docs/release\.md: ": "it publishes; tests/deploy/test_publish.py has what it does",
     r"^docs/kubernetes-versions\.md: ": "for the next version of Kubernetes, which is not there yet",
 }
 """Commands that are left out, by an expression for ``PAGE: COMMAND``, with the reason."""

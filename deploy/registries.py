@@ -1,0 +1,466 @@
+"""The registries that a release goes to: what is there already, and the command that adds a file.
+
+Each is asked and written by its own tool, which finds the credentials where it always does: ``crane`` and
+``helm`` (OCI), ``twine`` (Python), ``npm``, ``cargo``, ``mvn``, and ``cosign`` for signatures. The indexes of
+Python, Rust and Java are read over HTTP.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import tarfile
+import tempfile
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
+from urllib.parse import urldefrag, urljoin, urlsplit
+
+from deploy.artifacts import WORKERS
+from deploy.sbom import normalised
+from gateway import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ASK_WITHIN_S: Final = 60.0
+"""The timeout of one question to an index."""
+MAVEN_DEPLOY: Final = "org.apache.maven.plugins:maven-deploy-plugin:3.1.4:deploy-file"
+MAVEN_SIGN_AND_DEPLOY: Final = "org.apache.maven.plugins:maven-gpg-plugin:3.2.8:sign-and-deploy-file"
+"""The versions of both are those of ``workers/java/pom.xml``."""
+CREDENTIALS: Final = "release"
+"""Under this name cargo and Maven find the credentials."""
+
+
+class Refused(Exception):
+    """A registry or a tool did not do what was asked; the text says what and why."""
+
+
+class Part(Protocol):
+    """Something that is published as a whole."""
+
+    @property
+    def name(self) -> str:
+        """What is published, and where."""
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """The programs that it needs."""
+
+    def there(self) -> str:
+        """Return ``""`` if the version is not there, ``same`` or ``other`` by the content that is there.
+
+        Raises:
+            Refused: the registry does not say.
+        """
+
+    def push(self) -> None:
+        """Publish it.
+
+        Raises:
+            Refused: the tool failed.
+        """
+
+
+@dataclass(frozen=True)
+class PythonFile:
+    """A wheel or source distribution. Source: PyPA specifications, "Simple repository API", HTML."""
+
+    file: Path
+    index: str
+    upload: str
+    tools: tuple[str, ...] = ("twine",)
+
+    @property
+    def name(self) -> str:
+        """See ``Part``."""
+        return f"{self.file.name} -> {self.upload}"
+
+    def there(self) -> str:
+        """See ``Part``."""
+        project = normalised(self.file.name.removesuffix(".tar.gz").split("-", maxsplit=1)[0])
+        page = f"{self.index.rstrip('/')}/{project}/"
+        for link in _links(fetch(page)):
+            url, fragment = urldefrag(urljoin(page, link))
+            if urlsplit(url).path.rpartition("/")[2] == self.file.name:
+                found = (
+                    fragment.removeprefix("sha256=")
+                    if fragment.startswith("sha256=")
+                    else _sha256(fetch(url))
+                )
+                return _compared(found, _sha256(self.file.read_bytes()))
+        return ""
+
+    def push(self) -> None:
+        """See ``Part``."""
+        options = ("--non-interactive", "--disable-progress-bar", "--repository-url", self.upload)
+        run("twine", "upload", *options, str(self.file))
+
+
+@dataclass(frozen=True)
+class NpmPackage:
+    """A package of npm. Source: npm CLI documentation, ``npm publish``."""
+
+    file: Path
+    registry: str
+    tools: tuple[str, ...] = ("npm",)
+
+    @property
+    def name(self) -> str:
+        """See ``Part``."""
+        return f"{self.file.name} -> {self.registry}"
+
+    def there(self) -> str:
+        """See ``Part``."""
+        asked = f"{self.file.name.removesuffix(f'-{__version__}.tgz')}@{__version__}"
+        options = ("--json", "--prefer-online", "--registry", self.registry)
+        try:
+            answer = run("npm", "view", asked, "dist.integrity", *options)
+        except Refused as error:
+            if '"E404"' in str(error) or "code E404" in str(error):
+                return ""
+            raise
+        own = base64.b64encode(hashlib.sha512(self.file.read_bytes()).digest()).decode()
+        return _compared(json.loads(answer or '""'), f"sha512-{own}")
+
+    def push(self) -> None:
+        """See ``Part``."""
+        tag = "next" if "-" in __version__ else "latest"
+        options = ("--registry", self.registry, "--tag", tag, "--loglevel", "error")
+        run("npm", "publish", str(self.file), *options)
+
+
+@dataclass(frozen=True)
+class Crate:
+    """A crate. cargo publishes sources and no file: they have to give the file of the release.
+
+    Source: The Cargo Book, "Registry Index", "Registry Authentication".
+    """
+
+    file: Path
+    index: str
+    tools: tuple[str, ...] = ("cargo",)
+
+    @property
+    def name(self) -> str:
+        """See ``Part``."""
+        return f"{self.file.name} -> {self.index}"
+
+    def there(self) -> str:
+        """See ``Part``."""
+        crate = self.file.name.removesuffix(f"-{__version__}.crate")
+        url = f"{self.index.removeprefix('sparse+').rstrip('/')}/{crate[:2]}/{crate[2:4]}/{crate}"
+        for entry in map(json.loads, fetch(url).splitlines()):
+            if entry["vers"] == __version__:
+                return _compared(entry["cksum"], _sha256(self.file.read_bytes()))
+        return ""
+
+    def push(self) -> None:
+        """See ``Part``."""
+        own, variable = WORKERS / "rust", f"CARGO_REGISTRIES_{CREDENTIALS.upper()}_INDEX"
+        with tempfile.TemporaryDirectory() as target:
+            options = ("--quiet", "--allow-dirty", "--no-verify", "--target-dir", target)
+            run("cargo", "package", *options, cwd=own)
+            if Path(target, "package", self.file.name).read_bytes() != self.file.read_bytes():
+                raise Refused(
+                    f"{self.file.name}: cargo packs something else from workers/rust than `make release` did."
+                    " Run `make release` again with this cargo, then `make publish`"
+                )
+            run("cargo", "publish", *options, "--registry", CREDENTIALS, cwd=own, **{variable: self.index})
+
+
+@dataclass(frozen=True)
+class MavenLibrary:
+    """A library of Maven: the folder of its version in a repository of files."""
+
+    folder: Path
+    top: Path
+    repository: str
+    is_signed: bool = False
+    """Whether GnuPG signs its files, with the default key."""
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """See ``Part``."""
+        return ("mvn", "gpg") if self.is_signed else ("mvn",)
+
+    @property
+    def name(self) -> str:
+        """See ``Part``."""
+        return f"{self.folder.parent.name}-{__version__}.jar -> {self.repository}"
+
+    def _files(self) -> dict[str, Path]:
+        """Return library, POM, sources and documentation by the names that Maven's goal has for them."""
+        start = f"{self.folder.parent.name}-{__version__}"
+        ends = {"file": ".jar", "pomFile": ".pom", "sources": "-sources.jar", "javadoc": "-javadoc.jar"}
+        return {name: self.folder / f"{start}{end}" for name, end in ends.items()}
+
+    def there(self) -> str:
+        """See ``Part``."""
+        found = ""
+        for file in self._files().values():
+            url = f"{self.repository.rstrip('/')}/{file.relative_to(self.top).as_posix()}"
+            if content := fetch(url):
+                found = _compared(_sha256(content), _sha256(file.read_bytes()))
+            if found == "other" or not content:
+                return found and "other"
+        return found
+
+    def push(self) -> None:
+        """See ``Part``."""
+        files = (f"-D{name}={file}" for name, file in self._files().items())
+        where = (f"-Durl={self.repository}", f"-DrepositoryId={CREDENTIALS}")
+        # Its repository is that of the library, and no project of this folder.
+        with tempfile.TemporaryDirectory() as empty:
+            goal = MAVEN_SIGN_AND_DEPLOY if self.is_signed else MAVEN_DEPLOY
+            run("mvn", "-q", "-B", goal, *files, *where, cwd=Path(empty))
+
+
+@dataclass(frozen=True)
+class OciImage:
+    """An image in an OCI archive. Source: OCI Image Layout Specification."""
+
+    file: Path
+    registry: str
+    tools: tuple[str, ...] = ("crane",)
+
+    @property
+    def name(self) -> str:
+        """See ``Part``."""
+        return f"{self.file.name} -> {self.reference}"
+
+    @property
+    def reference(self) -> str:
+        """The image with its tag."""
+        return f"{self.registry}/{self.file.name.removesuffix(f'-{__version__}.oci.tar')}:{__version__}"
+
+    def digest(self) -> str:
+        """Return the digest under which registries have the image."""
+        with tarfile.open(self.file) as archive:
+            index = archive.extractfile("index.json")
+            assert index
+            (found,) = json.load(index)["manifests"]
+        return str(found["digest"])
+
+    def there(self) -> str:
+        """See ``Part``."""
+        return _compared(_ask_crane("digest", self.reference).strip(), self.digest())
+
+    def push(self) -> None:
+        """See ``Part``."""
+        with tempfile.TemporaryDirectory() as layout:
+            with tarfile.open(self.file) as archive:
+                archive.extractall(layout, filter="data")
+            run("crane", "push", layout, self.reference)
+
+
+@dataclass(frozen=True)
+class HelmChart:
+    """A chart in an OCI registry, below ``charts/``: the image of the gateway has the same name.
+
+    Source: Helm documentation, "Use OCI-based registries".
+    """
+
+    file: Path
+    registry: str
+    tools: tuple[str, ...] = ("helm", "crane")
+
+    @property
+    def name(self) -> str:
+        """See ``Part``."""
+        return f"{self.file.name} -> oci://{self.reference}"
+
+    @property
+    def reference(self) -> str:
+        """The chart with its version."""
+        return f"{self.registry}/charts/{self.file.name.removesuffix(f'-{__version__}.tgz')}:{__version__}"
+
+    def digest(self) -> str:
+        """Return the digest under which the registry has the chart, once it is there."""
+        return _ask_crane("digest", self.reference).strip()
+
+    def there(self) -> str:
+        """See ``Part``."""
+        manifest = json.loads(_ask_crane("manifest", self.reference) or '{"layers": []}')
+        found = [layer["digest"] for layer in manifest["layers"]]
+        return _compared(found[0] if found else "", f"sha256:{_sha256(self.file.read_bytes())}")
+
+    def push(self) -> None:
+        """See ``Part``."""
+        host = self.registry.partition("/")[0].partition(":")[0]
+        plain = ("--plain-http",) if host in ("127.0.0.1", "localhost") else ()
+        run("helm", "push", *plain, str(self.file), f"oci://{self.registry}/charts")
+
+
+@dataclass(frozen=True)
+class Signer:
+    """Signs with a key by cosign, which takes its password from COSIGN_PASSWORD."""
+
+    key: str
+    options: tuple[str, ...]
+    """Further options of signing, such as ``--signing-config FILE``."""
+
+    def public_key(self, folder: str) -> str:
+        """Write the public key into *folder* and return its path."""
+        path = f"{folder}/cosign.pub"
+        run("cosign", "public-key", "--key", self.key, "--outfile", path)
+        return path
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The signature of an image or chart, beside it in the registry."""
+
+    of: OciImage | HelmChart
+    signer: Signer
+    tools: tuple[str, ...] = ("cosign", "crane")
+
+    @property
+    def name(self) -> str:
+        """See ``Part``."""
+        return f"signature of {self.of.reference}"
+
+    def there(self) -> str:
+        """See ``Part``."""
+        if not (digest := self.of.digest()):
+            return ""
+        with tempfile.TemporaryDirectory() as folder:
+            # Whether the log has it is a question for those who install.
+            known = ("--key", self.signer.public_key(folder), "--insecure-ignore-tlog=true")
+            return "same" if _succeeds("cosign", "verify", *known, self._by(digest)) else ""
+
+    def push(self) -> None:
+        """See ``Part``."""
+        options = ("--yes", "--key", self.signer.key, *self.signer.options)
+        run("cosign", "sign", *options, self._by(self.of.digest()))
+
+    def _by(self, digest: str) -> str:
+        return f"{self.of.reference.rpartition(':')[0]}@{digest}"
+
+
+@dataclass(frozen=True)
+class SignedFile:
+    """The signature of a file, in a bundle beside it."""
+
+    file: Path
+    signer: Signer
+    tools: tuple[str, ...] = ("cosign",)
+
+    @property
+    def name(self) -> str:
+        """See ``Part``."""
+        return f"signature of {self.file.name} -> {self._bundle}"
+
+    @property
+    def _bundle(self) -> Path:
+        return self.file.with_name(f"{self.file.name}.sigstore.json")
+
+    def there(self) -> str:
+        """See ``Part``."""
+        with tempfile.TemporaryDirectory() as folder:
+            known = ("--key", self.signer.public_key(folder), "--insecure-ignore-tlog=true")
+            options = ("--bundle", str(self._bundle), str(self.file))
+            signed = self._bundle.exists() and _succeeds("cosign", "verify-blob", *known, *options)
+        return "same" if signed else ""
+
+    def push(self) -> None:
+        """See ``Part``."""
+        options = ("--yes", "--key", self.signer.key, *self.signer.options, "--bundle", str(self._bundle))
+        run("cosign", "sign-blob", *options, str(self.file))
+
+
+def fetch(url: str) -> bytes:
+    """Return what *url* has, and ``b""`` if there is nothing.
+
+    Raises:
+        Refused: the server answers otherwise, or not at all.
+    """
+    if urlsplit(url).scheme not in ("http", "https"):
+        raise Refused(f"{url} is no URL of http or https")
+    try:
+        with urllib.request.urlopen(url, timeout=ASK_WITHIN_S) as answer:  # noqa: S310 - see above
+            content: bytes = answer.read()
+            return content
+    except urllib.error.HTTPError as error:
+        with error:
+            if error.code in (404, 410):
+                return b""
+        raise Refused(f"{url}: {error.code} {error.reason}, so what is there cannot be compared") from None
+    except OSError as error:
+        raise Refused(f"{url}: {error}") from None
+
+
+def run(*command: str, cwd: Path | None = None, **environment: str) -> str:
+    """Run *command* and return its output, without what it writes to standard error.
+
+    Raises:
+        Refused: it is not installed, or failed.
+    """
+    if shutil.which(command[0]) is None:
+        raise Refused(f"{command[0]} is not installed")
+    done = subprocess.run(  # noqa: S603 - a tool that the caller names
+        command,
+        cwd=cwd,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        text = f"{done.stdout}{done.stderr}".strip()
+        raise Refused(f"`{' '.join(command[:2])}` failed with status {done.returncode}:\n{text}")
+    return done.stdout
+
+
+def _succeeds(*command: str) -> bool:
+    try:
+        run(*command)
+    except Refused:
+        return False
+    return True
+
+
+def _ask_crane(verb: str, reference: str) -> str:
+    """Return what crane says about *reference*, and "" if the registry does not have it.
+
+    Source: OCI Distribution Specification, error codes.
+    """
+    try:
+        return run("crane", verb, reference)
+    except Refused as error:
+        if any(code in str(error) for code in ("MANIFEST_UNKNOWN", "NAME_UNKNOWN", "404 Not Found")):
+            return ""
+        raise
+
+
+def _compared(found: str, own: str) -> str:
+    if not found:
+        return ""
+    return "same" if found == own else "other"
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+class _Links(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "a":
+            self.found += [value for name, value in attrs if name == "href" and value]
+
+
+def _links(page: bytes) -> Iterator[str]:
+    parser = _Links()
+    parser.feed(page.decode())
+    yield from parser.found

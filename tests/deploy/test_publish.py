@@ -1,0 +1,241 @@
+"""What `make publish` refuses, leaves as it is, and publishes."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import hashlib
+import json
+import re
+import shlex
+import subprocess
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+
+from deploy import publish, registries
+from deploy.artifacts import ROOT, git
+from deploy.registries import Crate, MavenLibrary, NpmPackage, PythonFile, Refused
+from deploy.release import digests
+from gateway import __version__
+from tests.release.registries import Registries
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+OPTIONS = argparse.Namespace(allow_changes=False)
+
+
+@dataclass
+class Made:
+    """A part in a state, which notes that it was published."""
+
+    state: str
+    name: str = "file -> place"
+    tools: tuple[str, ...] = ()
+    pushed: list[str] = field(default_factory=list)
+
+    def there(self) -> str:
+        return self.state
+
+    def push(self) -> None:
+        self.pushed.append(self.name)
+
+
+@pytest.fixture
+def server() -> Iterator[Registries]:
+    with Registries() as server:
+        yield server
+
+
+@pytest.fixture
+def release(tmp_path: Path) -> Path:
+    """A release of one file, from this commit."""
+    (tmp_path / "CHANGES.md").write_text("none")
+    definition = {
+        "resolvedDependencies": [{"digest": {"gitCommit": git("rev-parse", "HEAD")}}],
+        "internalParameters": {"uncommittedFiles": 0},
+    }
+    statement = {"predicate": {"buildDefinition": definition}}
+    (tmp_path / "provenance.intoto.json").write_text(json.dumps(statement))
+    sums = "".join(f"{sha}  {name}\n" for name, sha in digests(tmp_path).items())
+    (tmp_path / "SHA256SUMS").write_text(sums)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "refusal"),
+    [
+        (
+            (),
+            r"no destination\. Name one at least: REGISTRY=HOST/PATH, PYPI=URL, .*, MAVEN=URL",
+        ),
+        (("--npm", "https://me:secret@npm.example"), "--npm has credentials"),
+        (
+            ("--pypi", "https://python.example", "--pypi-upload", "https://me@i.example"),
+            "--pypi-upload has credentials",
+        ),
+    ],
+)
+def test_a_command_line_without_destination_or_with_credentials_is_refused(
+    arguments: tuple[str, ...], refusal: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        publish.main(["build/release", *arguments])
+    assert ended.value.code == 2
+    assert re.search(refusal, capsys.readouterr().err)
+
+
+def test_what_is_there_is_left_and_the_rest_published(capsys: pytest.CaptureFixture[str]) -> None:
+    there, new = Made("same"), Made("")
+    publish.publish([there, new], dry_run=True)
+    assert new.pushed == []
+    publish.publish([there, new], dry_run=False)
+    assert (there.pushed, new.pushed) == ([], [new.name])
+    ends = [line.rpartition(": ")[2] for line in capsys.readouterr().out.splitlines()]
+    assert ends == ["is there already", "would be published", "is there already", "published"]
+
+
+def test_nothing_is_published_if_a_version_is_there_with_other_content() -> None:
+    new = Made("")
+    with pytest.raises(Refused, match=r"nothing is published: .+ with other content\n  file -> place$"):
+        publish.publish([new, Made("other")], dry_run=False)
+    assert new.pushed == []
+
+
+def test_a_release_is_published_from_its_commit_and_as_it_was_built(release: Path) -> None:
+    publish.check(release, [], OPTIONS)
+    (release / "SHA256SUMS.sigstore.json").write_text("{}")
+    publish.check(release, [], OPTIONS)
+    with pytest.raises(Refused, match="not installed: no-such-tool"):
+        publish.check(release, [Made("", tools=("no-such-tool",))], OPTIONS)
+    (release / "CHANGES.md").write_text("changed")
+    with pytest.raises(Refused, match=r"CHANGES\.md is not the file of SHA256SUMS"):
+        publish.check(release, [], OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "refusal"),
+    [
+        (git("rev-parse", "HEAD"), "0" * 40, "is from the commit 0{40}: check it out"),
+        ('"uncommittedFiles": 0', '"uncommittedFiles": 2', "from uncommitted files"),
+    ],
+)
+def test_a_release_of_other_sources_is_refused(release: Path, old: str, new: str, refusal: str) -> None:
+    file = release / "provenance.intoto.json"
+    file.write_text(file.read_text().replace(old, new))
+    sums = "".join(f"{sha}  {name}\n" for name, sha in digests(release).items())
+    (release / "SHA256SUMS").write_text(sums)
+    with pytest.raises(Refused, match=refusal):
+        publish.check(release, [], OPTIONS)
+    publish.check(release, [], argparse.Namespace(allow_changes=True))
+
+
+def test_a_destination_needs_its_part_of_the_release(release: Path) -> None:
+    options = publish.parsed([str(release), "--npm", "https://npm.example"])
+    with pytest.raises(Refused, match=r"has no typescript/\*\.tgz: `make release` has not built it"):
+        list(publish.chosen(release, options))
+
+
+def test_a_python_index_tells_what_it_has(server: Registries, tmp_path: Path) -> None:
+    name = f"admission_gateway-{__version__}.tar.gz"
+    (tmp_path / name).write_bytes(b"content")
+    part = PythonFile(tmp_path / name, server.pypi, server.url)
+    assert part.there() == ""
+    server.files[f"/pypi/simple/admission-gateway/{name}"] = b"content"
+    assert part.there() == "same"
+    server.files[f"/pypi/simple/admission-gateway/{name}"] = b"changed"
+    assert part.there() == "other"
+
+
+def test_an_index_of_python_that_has_hashes_is_believed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    name = f"admission_gateway-{__version__}-py3-none-any.whl"
+    (tmp_path / name).write_bytes(b"content")
+    page = f'<a href="../../files/{name}#sha256={hashlib.sha256(b"content").hexdigest()}">{name}</a>'
+    monkeypatch.setattr(
+        registries, "fetch", {"https://python.example/simple/admission-gateway/": page.encode()}.pop
+    )
+    assert PythonFile(tmp_path / name, "https://python.example/simple/", "").there() == "same"
+
+
+def test_an_index_of_crates_tells_what_it_has(server: Registries, tmp_path: Path) -> None:
+    file = tmp_path / f"admission-gateway-worker-{__version__}.crate"
+    file.write_bytes(b"content")
+    part = Crate(file, server.crates)
+    assert part.there() == ""
+    lines = [
+        {"vers": "0.0.1", "cksum": "00"},
+        {"vers": __version__, "cksum": hashlib.sha256(b"content").hexdigest()},
+    ]
+    server.files["/crates/index/ad/mi/admission-gateway-worker"] = "\n".join(map(json.dumps, lines)).encode()
+    assert part.there() == "same"
+    file.write_bytes(b"changed")
+    assert part.there() == "other"
+
+
+def test_a_maven_repository_tells_what_it_has(server: Registries, tmp_path: Path) -> None:
+    folder = tmp_path / "io" / "admission-gateway-worker" / __version__
+    folder.mkdir(parents=True)
+    start = f"admission-gateway-worker-{__version__}"
+    for end in (".jar", ".pom", "-sources.jar", "-javadoc.jar"):
+        (folder / f"{start}{end}").write_text(end)
+    part = MavenLibrary(folder, tmp_path, server.maven)
+    place = f"/maven/io/admission-gateway-worker/{__version__}/{start}"
+    assert part.there() == ""
+    for end in (".jar", ".pom", "-sources.jar"):
+        server.files[f"{place}{end}"] = end.encode()
+    assert part.there() == "other"
+    server.files[f"{place}-javadoc.jar"] = b"-javadoc.jar"
+    assert part.there() == "same"
+    server.files[f"{place}.pom"] = b"changed"
+    assert part.there() == "other"
+
+
+def test_npm_tells_what_it_has(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / f"admission-gateway-worker-{__version__}.tgz"
+    file.write_bytes(b"content")
+    answers = {"": "", '"sha512-other"': "other"}
+    answers[json.dumps(f"sha512-{base64.b64encode(hashlib.sha512(b'content').digest()).decode()}")] = "same"
+    for answer, state in answers.items():
+        monkeypatch.setattr(registries, "run", lambda *_, answer=answer: answer)
+        assert NpmPackage(file, "https://npm.example").there() == state
+
+
+def test_a_registry_that_does_not_answer_or_may_not_be_read_is_named(server: Registries) -> None:
+    with pytest.raises(Refused, match="ftp://x is no URL of http or https"):
+        registries.fetch("ftp://x")
+    url = server.url
+    server.__exit__()
+    with pytest.raises(Refused, match=re.escape(url)):
+        registries.fetch(url)
+
+
+def test_the_versions_of_mavens_plugins_are_that_of_the_sdk() -> None:
+    pom = (ROOT / "workers" / "java" / "pom.xml").read_text()
+    for goal in (registries.MAVEN_DEPLOY, registries.MAVEN_SIGN_AND_DEPLOY):
+        _, plugin, version, _ = goal.split(":")
+        assert f"<artifactId>{plugin}</artifactId>\n          <version>{version}<" in pom
+
+
+def test_a_tool_that_fails_is_reported_with_what_it_said() -> None:
+    with pytest.raises(Refused, match=r"(?s)`sh -c` failed with status 3:.*why"):
+        registries.run("sh", "-c", "echo why >&2; exit 3")
+    with pytest.raises(Refused, match="no-such-tool is not installed"):
+        registries.run("no-such-tool")
+
+
+def test_make_gives_every_destination_to_the_program() -> None:
+    options = publish.parsed(["build/release", "--registry", "x"])
+    given = {name: name for name, value in vars(options).items() if value in ("", "x", None)}
+    assert given.keys() > publish.DESTINATIONS.keys()
+    variables = [f"{name.upper()}={name}" for name in given]
+    command = ("make", "-n", "publish", *variables, "DRY_RUN=1", "GPG=1")
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    (line,) = (line for line in done.stdout.replace("\\\n", "").splitlines() if "deploy.publish" in line)
+    made = publish.parsed(shlex.split(line.partition("-m deploy.publish ")[2]))
+    assert {name: getattr(made, name) for name in given} == given
+    assert (made.dry_run, made.gpg, made.allow_changes) == (True, True, False)
