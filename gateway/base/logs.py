@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol, TextIO, get_args
 from admission_gateway_worker.log_lines import LINE_CHARS, MESSAGE_CHARS, LogFormatter
 from admission_gateway_worker.text import printable
 from gateway.base.progress import hidden
+from gateway.base.terminal import Styled, has_colours
 from gateway.base.text import printable_json
 
 if TYPE_CHECKING:
@@ -169,12 +170,15 @@ current: Final = LogSettings()
 
 
 def print_error(*lines: object) -> None:
-    """Write each of *lines* to standard error as one line, without unprintable characters."""
+    """Write each of *lines* to standard error as one line, without unprintable characters.
+
+    Styled lines have colours at a terminal.
+    """
     _write(lines, sys.stderr)
 
 
 def print_output(*lines: object) -> None:
-    """Write each of *lines* to standard output as one line, without unprintable characters."""
+    """As :func:`print_error`, to standard output."""
     _write(lines, sys.stdout)
 
 
@@ -187,7 +191,11 @@ def print_text(text: str) -> None:
 
 
 def _write(lines: Iterable[object], stream: TextIO | None) -> None:
-    text = "".join(f"{printable(line, None)}\n" for line in lines)
+    is_painted = has_colours(stream)
+    text = "".join(
+        f"{line.painted() if is_painted and isinstance(line, Styled) else printable(line, None)}\n"
+        for line in lines
+    )
     # The stream is None if the program was started without it.
     if text and stream is not None:
         with hidden():

@@ -18,6 +18,8 @@ from admission_gateway_worker.text import printable
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+_LEAST_BEGINNING: Final = 3
+"""The least characters of a name that say which one is meant."""
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"<>]*")
 _AUTHORITY: Final = re.compile(r"(?:\[[0-9A-Fa-f:.%]*\]|[^:\[\]]*)(?::[0-9]*)?")
 
@@ -60,9 +62,14 @@ def meaning(name: str) -> str:
 
 
 def closest(name: str, known: Iterable[str]) -> str:
-    """Return the name in *known* that is closest to *name*, whatever its case; empty if none is close."""
+    """Return the name in *known* that is closest to *name*, or begins with it; empty if there is none.
+
+    Upper and lower case are alike.
+    """
     by_lower = {candidate.lower(): candidate for candidate in known}
-    close = difflib.get_close_matches(name.lower()[:100], by_lower, n=1)
+    wanted = name.lower()[:100]
+    close = difflib.get_close_matches(wanted, by_lower, n=1)
+    close += [one for one in by_lower if len(wanted) >= _LEAST_BEGINNING and one.startswith(wanted)]
     return by_lower[close[0]] if close else ""
 
 

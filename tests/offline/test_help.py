@@ -180,6 +180,7 @@ def test_the_help_has_every_command_once_below_what_it_is_for() -> None:
         ("migrate --ouput x", 'migrate: unknown option "--ouput"; did you mean "--output"? See'),
         ("migrate prove --confg x", 'admission-gateway migrate prove: unknown option "--confg"; did you'),
         ("policies require-lables", '"require-lables"; did you mean "policies show require-labels"? See'),
+        ("policies show require-lab", 'no policy "require-lab"; did you mean "require-labels"?'),
         ("policies sho", 'unknown command "sho"; did you mean "show"? See'),
         ("policies show require-lables", 'no policy "require-lables"; did you mean "require-labels"?'),
         ("policies show xyz", 'there is no policy "xyz"; "admission-gateway policies" lists them'),

@@ -90,6 +90,16 @@ def test_status_shows_pools_without_a_worker(
     assert "no worker is reachable; webhooks that fail closed: h0.v.test" in done.stdout
 
 
+@pytest.mark.parametrize("command", ["status", "decisions"])
+def test_nobody_at_the_default_port_is_a_line_with_the_options_that_choose(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.tools.cli.admin_ports.DEFAULT_ADMIN", "127.0.0.1:1")
+    done = call_command(command)
+    expected = "no gateway answers at 127.0.0.1:1; --admin HOST:PORT and --cluster choose others\n"
+    assert (done.returncode, done.stderr) == (1, expected)
+
+
 @pytest.mark.process
 def test_status_of_nobody_is_a_failure_of_one_line() -> None:
     done = call_command("status", "--admin", "127.0.0.1:1")

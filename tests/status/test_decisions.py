@@ -91,6 +91,11 @@ def test_a_denial_is_found_in_whichever_replica_made_it(
     alone = call_command("decisions", "a;b", "--admin", f"127.0.0.1:{gateways['gateway-a'].admin_port}")
     assert "another replica made it: admission-gateway decisions 'a;b' --cluster" in alone.stderr
 
+    at_one = ("decisions", "--admin", f"127.0.0.1:{gateways['gateway-a'].admin_port}")
+    mistyped = call_command(*at_one, "--webhook", "h1.v.tset").stdout
+    assert mistyped == 'no decision matches; there is no webhook "h1.v.tset"; did you mean "h1.v.test"?\n'
+    assert call_command(*at_one, "--webhook", "h1.v.test", "--user", "x").stdout == "no decision matches\n"
+
     for flags in (("--limit", "0"), ("--outcome", "x"), ("uid", "--user", "ann"), ("--namespace", "x")):
         assert call_command("decisions", *flags).returncode == 2
 

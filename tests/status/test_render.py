@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.base.terminal import Styled
 from gateway.observe.telemetry.definitions import PREFIX
 from gateway.observe.telemetry.exposition import expose
 from gateway.observe.telemetry.metrics import Metrics
@@ -64,7 +65,7 @@ def test_the_overview_of_metrics_has_counts_pools_and_a_refused_configuration(ex
     assert {notice.title.partition(";")[0] for notice in reading.notices() if notice.level == "bad"} >= {
         "worker pool lost has no ready endpoint"
     }
-    lines = render([reading, reading], is_styled=False)
+    lines = render([reading, reading])
     at = next(index for index, line in enumerate(lines) if line.startswith("ROLL-OUT"))
     assert re.split(" {3,}", lines[at + 1])[-3:] == ["14 of 4", "0", "140 of 658"]
     assert lines[at + 2] == "  candidate: 126 newly denied"
@@ -96,7 +97,7 @@ def test_a_roll_out_has_stage_numbers_and_next_gate_within_80_columns() -> None:
             "total": {**numbers, "wouldBeDenied": 12, "candidate": candidate},
         }
     ]
-    lines = render([Reading("g", overview)], is_styled=False)
+    lines = render([Reading("g", overview)])
     at = next(index for index, line in enumerate(lines) if line.startswith("ROLL-OUT"))
     assert lines[at : at + 5] == [
         "ROLL-OUT                         MODE   STAGE   WOULD DENY    FAIL   DIFFER",
@@ -109,7 +110,7 @@ def test_a_roll_out_has_stage_numbers_and_next_gate_within_80_columns() -> None:
         **overview,
         "webhooks": [{**overview["webhooks"][0], "plan": {**plan, "stage": 1, "waitsFor": []}}],
     }
-    assert "1-2/4" in "\n".join(render([Reading("g", overview), Reading("h", behind)], is_styled=False))
+    assert "1-2/4" in "\n".join(render([Reading("g", overview), Reading("h", behind)]))
 
 
 def replace_texts(value: object, text: str) -> Any:
@@ -181,9 +182,10 @@ def test_no_text_of_a_gateway_reaches_the_terminal_unescaped(text: str) -> None:
         ],
     }
     reading = Reading("name" + text, replace_texts(overview, text), note="n" + text)
-    for is_styled in (False, True):
-        for line in render([reading, Reading("other" + text, error=text)], is_styled=is_styled):
-            assert (ANSI.sub("", line) if is_styled else line).isprintable()
+    for width in (None, 80):
+        for line in render([reading, Reading("other" + text, error=text)], width):
+            assert line.isprintable()
+            assert ANSI.sub("", line.painted() if isinstance(line, Styled) else line) == line
 
 
 class Port:
@@ -208,6 +210,6 @@ def test_an_answer_of_another_program_is_an_error_of_one_line(body: bytes, statu
 
     reading = asyncio.run(read(Port(answer)))
     assert reading.overview is None
-    lines = render([reading], is_styled=False)
+    lines = render([reading])
     assert reading.error
     assert "no answer" in "\n".join(lines)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from admission_gateway_worker.text import printable
 from gateway.base.report_lines import NOT_CALLED, counted, section
+from gateway.base.terminal import Style, Styled
 from gateway.base.text import rfc3339
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ TITLES: Final = {
     "wouldChange": "would still be changed",
 }
 """The classes of findings about stored objects, in order."""
+_STYLES: Final[dict[str, Style]] = {"denied": "denied", "failed": "failed"}
 
 
 def document(store: Store, this: Pass, about: Json, max_examples: int = MAX_EXAMPLES) -> Json:
@@ -180,7 +182,7 @@ def _section(report: Json, part: str, finding: str, title: str) -> Iterator[str]
     groups = [one for one in report["groups"] if (one["part"], one["finding"]) == (part, finding)]
     if groups:
         yield ""
-        yield f"{title}:"
+        yield Styled((title, _STYLES.get(finding, "warn")), ":")
     for group in groups:
         place = f", in {group['namespace']}" if group["namespace"] else ""
         alike = f" ({group['alike']:,} Pods)" if group["alike"] > group["objects"] else ""

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import urlsplit
 
+from gateway.base import logs
 from gateway.server.kubernetes import select_cluster as cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from gateway.tools.status.reading import AdminPort
 
@@ -55,6 +56,14 @@ def check(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> None:
         refuse("--admin cannot be combined with --cluster")
     if parsed.token_file is not None and parsed.basic_auth_file is not None:
         refuse("--token-file cannot be combined with --basic-auth-file")
+
+
+def say_how_to_choose(parsed: argparse.Namespace, errors: Iterable[str]) -> None:
+    """Print the options that choose gateways, if none was given and the one of this machine has an error."""
+    if parsed.admin is None and not parsed.cluster and all(errors):
+        logs.print_error(
+            f"no gateway answers at {DEFAULT_ADMIN}; --admin HOST:PORT and --cluster choose others"
+        )
 
 
 async def read_each(parsed: argparse.Namespace, read: Callable[[AdminPort], Awaitable[T]]) -> list[T]:

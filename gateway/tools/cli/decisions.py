@@ -83,12 +83,28 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
         lines = list(text(found, parsed.limit))
         logs.print_output(*(lines[:-1] if lines[-1:] == [""] else lines))
         if not decisions and not any(each.error for each in found):
-            logs.print_output("no decision matches" if wanted.keys() - {"limit"} else "no decision yet")
+            meant = _meant_webhook(parsed) if parsed.webhook else ""
+            logs.print_output(
+                f"no decision matches{meant}" if wanted.keys() - {"limit"} else "no decision yet"
+            )
+    admin_ports.say_how_to_choose(parsed, (each.error for each in found))
     if parsed.uid is not None:
         if not decisions:
             logs.print_error(*_not_found(parsed, found))
         return int(not decisions)
     return int(any(each.error or each.missing for each in found))
+
+
+def _meant_webhook(parsed: argparse.Namespace) -> str:
+    """Return which webhook ``--webhook`` probably means, if no gateway has one of its name."""
+    from gateway.base.text import did_you_mean, shown
+    from gateway.tools.status.reading import read
+
+    readings = asyncio.run(admin_ports.read_each(parsed, read))
+    known = {webhook["name"] for one in readings if one.overview for webhook in one.overview["webhooks"]}
+    if not known or parsed.webhook in known:
+        return ""
+    return f"; there is no webhook {shown(parsed.webhook)}{did_you_mean(parsed.webhook, known)}"
 
 
 def _not_found(parsed: argparse.Namespace, found: Sequence[Decisions]) -> Iterator[str]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 import textwrap
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from gateway.base import logs
 from gateway.base.errors import GatewayError
+from gateway.base.terminal import Cell, table_rows, width_of
 from gateway.base.text import closest, did_you_mean, shown
 from gateway.tools.cli.parser import Help, Parser
 
@@ -58,13 +61,19 @@ def _suggest(name: str) -> str:
 
 def _list(*, as_json: bool) -> int:
     from admission_gateway_worker.policies import definitions
+    from admission_gateway_worker.policies.definition import TOPICS
 
     found = definitions()
     if as_json:
         logs.print_text(json.dumps([_described(each) for each in found], indent=2) + "\n")
         return 0
-    width = max(len(each.name) for each in found)
-    logs.print_output(*(f"{each.name:<{width}}  {_kind(each):<10}  {each.summary}" for each in found))
+    rows: list[list[Cell]] = [[("", "")] * 3]
+    for topic in TOPICS:
+        of_topic = [each for each in found if each.topic == topic]
+        rows += [[("", "")], [(f"{topic}:", "bold")]]
+        rows += [[(f"  {each.name}", ""), (_kind(each), "dim"), (each.summary, "")] for each in of_topic]
+    _, _, *lines = table_rows(rows, width_of(sys.stdout))
+    logs.print_output(*chain.from_iterable(lines))
     return 0
 
 
@@ -75,6 +84,7 @@ def _kind(definition: Definition) -> str:
 def _described(definition: Definition) -> dict[str, object]:
     return {
         "name": definition.name,
+        "topic": definition.topic,
         "summary": definition.summary,
         "mutating": definition.mutating,
         "needsNamespace": definition.needs_namespace,

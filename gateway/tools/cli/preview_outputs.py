@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,7 +50,6 @@ def outputs(
     """
     from gateway.tools.preview.text import JsonOutput, TextOutput
 
-    is_styled = sys.stdout is not None and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     found: list[Output] = []
     if parsed.argocd_ignore:
         from gateway.tools.preview.argocd import IgnoredDifferences
@@ -61,7 +58,7 @@ def outputs(
     elif parsed.json:
         found.append(JsonOutput(logs.print_text, about))
     else:
-        found.append(TextOutput(logs.print_text, is_styled=is_styled))
+        found.append(TextOutput(logs.print_output))
     if parsed.sarif is not None:
         from gateway.tools.preview.sarif import SarifOutput
 

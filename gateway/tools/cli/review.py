@@ -5,12 +5,12 @@ Exit status: 0 allowed, 1 denied, 2 wrong usage or configuration, 3 could not be
 
 from __future__ import annotations
 
-import os
-import sys
+import re
 from typing import TYPE_CHECKING, Final
 
 from gateway.base import logs
 from gateway.base.errors import ClusterError, ConfigError, MalformedReview, ReviewError
+from gateway.base.terminal import Cell, Style, Styled
 from gateway.base.text import printable_json
 from gateway.engine.object_review import DEFAULT_GROUPS, DEFAULT_USER, RequestOptions, request_for, review_of
 from gateway.pure.core.review import OPERATIONS
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from gateway.engine.object_review import Json
     from gateway.pure.core.webhook import Phase
 
+_OUTCOME: Final = re.compile(
+    r"(\S+ \S+(?: on pod templates)?: matched(?: again)?, )(allowed|denied|failed)\b"
+)
+_STYLES: Final[dict[str, Style]] = {"allowed": "good", "denied": "denied", "failed": "failed"}
 STATUS: Final = {"allowed": 0, "denied": 1, "undecided": 3}
 WRONG: Final = 2
 _FOR_OBJECTS = ("operation", "user", "group", "namespace", "old", "resource")
@@ -114,13 +118,12 @@ def run(parsed: argparse.Namespace, _: list[str]) -> int:
         logs.print_error(f"admission-gateway: the request could not be decided: {error}")
         return STATUS["undecided"]
     if parsed.explain:
-        logs.print_error(*reviewed.explained(), *_placements(config))
+        logs.print_error(*map(_explained, reviewed.explained()), *_placements(config))
     if parsed.json or (is_review and not parsed.text):
         logs.print_output(printable_json(reviewed.response().decode()))
     else:
         logs.print_output(*_decision(reviewed))
-        is_styled = sys.stdout is not None and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-        logs.print_text("".join(f"{line}\n" for line in _changes(reviewed, is_styled=is_styled)))
+        logs.print_output(*_changes(reviewed))
     return STATUS[reviewed.result]
 
 
@@ -177,22 +180,33 @@ def _decision(reviewed: DryRun) -> Iterator[str]:
     """Yield the decision as text: result, warnings, and failures that let the request pass."""
     decision = reviewed.decision
     if decision.status is None:
-        yield "allowed"
+        yield Styled(("allowed", "good"))
     else:
-        named = "denied" if reviewed.result == "denied" else "could not be decided"
+        is_denied = reviewed.result == "denied"
+        named: Cell = ("denied", "denied") if is_denied else ("could not be decided", "failed")
         first, *rest = decision.status.message.split("\n")
-        yield f"{named} ({decision.status.code} {decision.status.reason}): {first}"
+        yield Styled(named, f" ({decision.status.code} {decision.status.reason}): {first}")
         yield from (f"  {line}" for line in rest)
     for warning in decision.warnings:
-        yield f"warning: {warning}"
+        yield Styled(("warning", "warn"), f": {warning}")
     for outcome in reviewed.outcomes:
         if isinstance(outcome.verdict, Failed) and not outcome.rejects:
             name = outcome.invocation.webhook.name
-            yield f"failed: {name}: {outcome.verdict.cause}; failurePolicy Ignore lets the request pass"
+            why = f"{outcome.verdict.cause}; failurePolicy Ignore lets the request pass"
+            yield Styled(("failed", "failed"), f": {name}: {why}")
 
 
-def _changes(reviewed: DryRun, *, is_styled: bool) -> Iterator[str]:
-    """Yield the changes of the object as text, printable except for colours."""
+def _explained(line: str) -> str:
+    """Return a *line* of ``--explain`` with its verdict in colours."""
+    found = _OUTCOME.match(line)
+    if found is None:
+        return line
+    before, outcome = found.groups()
+    return Styled(before, (outcome, _STYLES[outcome]), line[found.end() :])
+
+
+def _changes(reviewed: DryRun) -> Iterator[str]:
+    """Yield the changes of the object as text."""
     from gateway.tools.offline.changes import changes, coloured
 
     request = reviewed.request
@@ -200,4 +214,4 @@ def _changes(reviewed: DryRun, *, is_styled: bool) -> Iterator[str]:
         lines = list(changes(request.object, reviewed.final_object))
         if lines:
             yield "changes of the object:"
-        yield from map(coloured, lines) if is_styled else lines
+        yield from map(coloured, lines)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import sys
 import time
 from typing import TYPE_CHECKING, Any, Final
@@ -54,6 +53,7 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
             status = int(any(notice.level == "bad" for one in readings for notice in one.notices()))
             _print(readings, parsed)
             if not parsed.watch:
+                admin_ports.say_how_to_choose(parsed, (one.error for one in readings))
                 return status
             asyncio.run(asyncio.sleep(parsed.interval))
     except KeyboardInterrupt:
@@ -72,6 +72,7 @@ async def _read(parsed: argparse.Namespace) -> list[Reading]:
 
 
 def _print(readings: Sequence[Reading], parsed: argparse.Namespace) -> None:
+    from gateway.base.terminal import width_of
     from gateway.base.text import printable_json, rfc3339
     from gateway.tools.status.render import render
 
@@ -83,14 +84,13 @@ def _print(readings: Sequence[Reading], parsed: argparse.Namespace) -> None:
             "gateways": [reading.as_json() for reading in readings],
         }
         text = json.dumps(document, ensure_ascii=False, indent=None if parsed.watch else 2)
-        text = printable_json(text) + "\n"
+        logs.print_text(printable_json(text) + "\n")
     else:
-        is_terminal = sys.stdout.isatty()
-        is_styled = is_terminal and not os.environ.get("NO_COLOR")
-        lines = render(readings, is_styled=is_styled)
-        start = "\x1b[H\x1b[2J\x1b[3J" if parsed.watch and is_terminal else ""
-        text = start + "\n".join(lines) + ("\n\n" if parsed.watch and not is_terminal else "\n")
-    logs.print_text(text)
+        width = width_of(sys.stdout)
+        lines = render(readings, width)
+        if parsed.watch and width:
+            logs.print_text("\x1b[H\x1b[2J\x1b[3J")
+        logs.print_output(*lines, *([""] if parsed.watch and not width else []))
 
 
 def _seconds(text: str) -> float:

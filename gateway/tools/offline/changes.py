@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Final
 import yaml
 
 from admission_gateway_worker.text import printable
+from gateway.base.terminal import Style, Styled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 CONTEXT_LINES: Final = 3
-_RED, _GREEN, _PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[0m"
+_STYLES: Final[dict[str, Style]] = {"-": "removed", "+": "added"}
 
 
 class _Dumper(yaml.SafeDumper):
@@ -41,10 +42,9 @@ def changes(before: object, after: object) -> Iterator[str]:
             yield line if not line.startswith("@@") else "@@"
 
 
-def coloured(line: str) -> str:
-    """Return a *line* of :func:`changes` with the colours of a terminal."""
-    colour = {"-": _RED, "+": _GREEN}.get(line[:1])
-    return line if colour is None else f"{colour}{line}{_PLAIN}"
+def coloured(line: str, indent: str = "") -> Styled:
+    """Return a *line* of :func:`changes`, after *indent*, with the colours of a terminal."""
+    return Styled(indent, (line, _STYLES.get(line[:1], "")))
 
 
 def as_yaml(value: object) -> str:

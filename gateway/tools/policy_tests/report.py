@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from admission_gateway_worker.text import printable
 from gateway.base.report_lines import number_of
+from gateway.base.terminal import Style, Styled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -21,6 +22,7 @@ _SIGNS: Final[dict[Status, str]] = {
     "not supported": "none",
     "skipped": "skip",
 }
+_STYLES: Final[dict[Status, Style]] = {"passed": "good", "failed": "bad", "not supported": "warn"}
 _OTHERS: Final[tuple[Status, ...]] = ("not supported", "skipped")
 
 
@@ -30,7 +32,7 @@ def as_text(results: Sequence[CaseResult]) -> Iterator[str]:
         yield printable(f"{group[0].file}: {group[0].suite}", None)
         reason = ""
         for result in group:
-            yield f"  {_SIGNS[result.status]}  {printable(result.name, None)}"
+            yield Styled("  ", (_SIGNS[result.status], _STYLES.get(result.status, "")), f"  {result.name}")
             yield from (f"        {printable(line, None)}" for line in result.problems)
             yield from (f"        note: {printable(line, None)}" for line in result.notes)
             if result.not_supported and result.not_supported != reason:

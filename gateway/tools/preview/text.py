@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from admission_gateway_worker.text import printable
 from gateway.base.report_lines import number_of
+from gateway.base.terminal import Cell, Style, Styled
 from gateway.base.text import printable_json
 from gateway.tools.offline.changes import coloured
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from gateway.tools.preview.manifests import Place, Unreadable
     from gateway.tools.preview.model import Previewed, Reviewed
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 MAX_UNREADABLE: Final = 10_000
 """Documents that are named in JSON, where they come after the objects; all are counted."""
 _MAX_CHARS: Final = 4000
+_RESULTS: Final[dict[str, Style]] = {"allowed": "good", "denied": "denied", "undecided": "failed"}
+_LEVELS: Final[dict[str, Style]] = {"error": "denied", "warning": "warn"}
+_FAILURES: Final[dict[str, Style]] = {"failed": "failed", "undecided": "failed"}
 VERBS: Final = {
     "denied": "denied",
     "undecided": "undecided",
@@ -37,35 +40,34 @@ VERBS: Final = {
 class TextOutput:
     """Lines for people, by file and object."""
 
-    def __init__(self, write: Callable[[str], None], *, is_styled: bool = False) -> None:
+    def __init__(self, write: Callable[[str], None]) -> None:
         self._write = write
-        self._is_styled = is_styled
         self._file = ""
 
     def add(self, found: Previewed, listed: list[Listed]) -> None:
         """Write an object of the input."""
         self._begin(found.manifest.file)
         for reviewed in found.objects:
-            for line in _about(reviewed):
-                self._line(line)
+            for parts in _about(reviewed):
+                self._line(*parts)
             for one in listed:
                 if one.about is reviewed:
-                    for line in _finding(one):
-                        self._line(line)
+                    for parts in _finding(one):
+                        self._line(*parts)
             if reviewed.changes:
                 self._line(f"    changed by {', '.join(reviewed.changed_by)}:")
                 for line in reviewed.changes:
-                    self._write(f"      {coloured(line) if self._is_styled else line}\n")
+                    self._write(coloured(line, "      "))
 
     def add_unreadable(self, found: Unreadable) -> None:
         """Write what is no object."""
         self._begin(found.place.file)
-        self._line(f"  {found.place}: error: {found.message}")
+        self._line(f"  {found.place}: ", ("error", "bad"), f": {found.message}")
 
     def end(self, totals: Totals) -> None:
         """Write the summary."""
         if self._file:
-            self._write("\n")
+            self._write("")
         if totals.stopped:
             self._line(f"the preview could not be completed: {totals.stopped}")
         self._line(summary(totals))
@@ -73,12 +75,12 @@ class TextOutput:
     def _begin(self, file: str) -> None:
         if file != self._file:
             if self._file:
-                self._write("\n")
-            self._line(file)
+                self._write("")
+            self._line((file, "bold"))
             self._file = file
 
-    def _line(self, text: str) -> None:
-        self._write(f"{printable(text, _MAX_CHARS)}\n")
+    def _line(self, *parts: str | Cell) -> None:
+        self._write(Styled(*parts, limit=_MAX_CHARS))
 
 
 def summary(totals: Totals) -> str:
@@ -94,27 +96,28 @@ def summary(totals: Totals) -> str:
     return f"{objects}{created}: {results}, {totals.changed:,} changed{not_stable}; {findings}{unreadable}"
 
 
-def _about(reviewed: Reviewed) -> Iterator[str]:
+def _about(reviewed: Reviewed) -> Iterator[Sequence[str | Cell]]:
     by = reviewed.user.rpartition(":")[2]
     guess = ", a guess" if reviewed.is_guess else f", by {by}"
     created = f" (from {reviewed.created_from}{guess})" if reviewed.created_from else ""
-    yield f"  {reviewed.name}{created}: {reviewed.result}"
+    yield f"  {reviewed.name}{created}: ", (reviewed.result, _RESULTS[reviewed.result])
     if reviewed.stopped:
         webhooks = number_of(reviewed.not_reached, "validating webhook")
-        yield f"    the mutating phase stops it: {webhooks} not reached"
+        yield (f"    the mutating phase stops it: {webhooks} not reached",)
 
 
-def _finding(listed: Listed) -> Iterator[str]:
+def _finding(listed: Listed) -> Iterator[Sequence[str | Cell]]:
     one = listed.finding
     first, *rest = one.message.split("\n")
     mode = f" in the mode {one.mode}" if one.mode != "Enforce" else ""
     by = one.webhook or one.rule
-    yield f"    {one.place}: {one.level}: {VERBS[one.kind]} by {by}{mode}: {first}"
-    yield from (f"      {line}" for line in rest)
+    style = _FAILURES.get(one.kind) or _LEVELS.get(one.level, "")
+    yield f"    {one.place}: ", (one.level, style), f": {VERBS[one.kind]} by {by}{mode}: {first}"
+    yield from ((f"      {line}",) for line in rest)
     if one.path and one.path not in one.message:
-        yield f"      field: {one.path}"
+        yield (f"      field: {one.path}",)
     if listed.also:
-        yield f"      also: {', '.join(listed.also)}"
+        yield (f"      also: {', '.join(listed.also)}",)
 
 
 class JsonOutput:

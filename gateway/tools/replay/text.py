@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gateway.base.report_lines import NOT_CALLED, counted, number_of, section
+from gateway.base.terminal import Style, Styled
+from gateway.tools.offline.changes import coloured
 from gateway.tools.replay.report import TITLES
 
 if TYPE_CHECKING:
@@ -24,7 +26,9 @@ def as_text(document: dict[str, Any]) -> Iterator[str]:
         if group["difference"] != kind:
             kind = group["difference"]
             yield ""
-            yield f"{TITLES[kind]}: {number_of(document[kind], 'review')}"
+            yield Styled(
+                (TITLES[kind], _STYLES.get(kind, "warn")), f": {number_of(document[kind], 'review')}"
+            )
         place = ", ".join(filter(None, (group["kind"], group["namespace"] and f"in {group['namespace']}")))
         yield f"  {group['count']:>7,}  {group['webhook']}{': ' if place else ''}{place}"
         for example in group["examples"]:
@@ -45,6 +49,8 @@ def as_text(document: dict[str, Any]) -> Iterator[str]:
 
 
 _MAX_NAMESPACES = 20
+_INDENT = " " * 13
+_STYLES: dict[str, Style] = {"newlyDenied": "denied", "newlyAllowed": "good", "failures": "failed"}
 _TIMES = ("before50Milliseconds", "before99Milliseconds", "after50Milliseconds", "after99Milliseconds")
 
 
@@ -66,5 +72,5 @@ def _example(example: dict[str, Any]) -> Iterator[str]:
     name = example["name"] or "(generated name)"
     yield f"           {example['operation']} {name}{user}, uid {example['uid']}"
     for mark, lines in (("-", example["before"]), ("+", example["after"])):
-        yield from (f"             {mark} {line}" for line in lines if line)
-    yield from (f"             {line}" for line in example["changes"])
+        yield from (coloured(f"{mark} {line}", _INDENT) for line in lines if line)
+    yield from (coloured(line, _INDENT) for line in example["changes"])

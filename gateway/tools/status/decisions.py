@@ -9,6 +9,7 @@ from urllib.parse import quote, urlencode
 
 from admission_gateway_worker.text import printable
 from gateway.base.errors import GatewayError
+from gateway.base.terminal import Cell, Style, Styled
 from gateway.tools.status.reading import message_of
 
 if TYPE_CHECKING:
@@ -18,6 +19,13 @@ if TYPE_CHECKING:
 
     Json = dict[str, Any]
 
+_STYLES: Final[dict[str, Style]] = {
+    "Allowed": "good",
+    "Denied": "denied",
+    "DryRunRefused": "denied",
+    "FailedClosed": "failed",
+    "FailedOpen": "failed",
+}
 _MAX_LINE_CHARS: Final = 500
 _MAX_LINES: Final = 50
 """The most lines of one message."""
@@ -121,7 +129,7 @@ def _decision(one: Json, *, names_gateway: bool) -> Iterator[str]:
     dry_run = ", dry run" if one["dryRun"] else ""
     by = f" by {one['webhook']}" if one["webhook"] else ""
     what = f"{one['operation']} {one['kind']} {name or '(no name yet)'}"
-    yield _line(f"{one['time']} {one['outcome']}{by}: {what}")
+    yield Styled(f"{one['time']} ", _outcome(one["outcome"]), f"{by}: {what}", limit=_MAX_LINE_CHARS)
     yield _line(f"  uid {one['uid']}, by {one['user'] or 'nobody'}, {one['phase']}{dry_run}, {one['code']}")
     if names_gateway:
         yield _line(f"  at {one['gateway']}")
@@ -136,13 +144,17 @@ def _decision(one: Json, *, names_gateway: bool) -> Iterator[str]:
         mode = "" if hook["mode"] == "Enforce" else f", mode {hook['mode']}: no effect"
         changed = ", changed the object" if hook["changed"] else ""
         times = f", {hook['milliseconds']:g} ms at {hook['endpoint']}" if hook["endpoint"] else ""
-        yield _line(
-            f"  {hook['configuration']}/{hook['webhook']}: {hook['outcome']}{place}{mode}{changed}{times}"
-        )
+        about = f"{place}{mode}{changed}{times}"
+        name = f"  {hook['configuration']}/{hook['webhook']}: "
+        yield Styled(name, _outcome(hook["outcome"]), about, limit=_MAX_LINE_CHARS)
         yield from _message("    ", hook["message"])
     for hook in one["notCalled"]:
         yield _line(f"  {hook['configuration']}/{hook['webhook']}: not called: {hook['reason']}")
     yield from (_line(f"  warning: {warning}") for warning in one["warnings"])
+
+
+def _outcome(outcome: object) -> Cell:
+    return str(outcome), _STYLES.get(str(outcome), "")
 
 
 def _message(indent: str, message: str) -> Iterator[str]:

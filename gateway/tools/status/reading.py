@@ -93,7 +93,7 @@ async def read(port: AdminPort) -> Reading:
 
 def _checked(reading: Reading) -> Reading:
     """Return *reading*. Raises what its rendering raises: another program may answer with anything."""
-    render([reading], is_styled=False)
+    render([reading])
     return reading
 
 

@@ -1,14 +1,14 @@
 """The text of ``status`` for a terminal. Pure functions.
 
-All texts of gateways pass through ``printable``; only then are they styled.
+All texts of gateways pass through ``printable``.
 """
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 from admission_gateway_worker.text import printable
+from gateway.base.terminal import Cell, Style, Styled, table, table_rows
 from gateway.server.pages.notices import duration, in_rollout, is_soon
 
 if TYPE_CHECKING:
@@ -17,35 +17,27 @@ if TYPE_CHECKING:
     from gateway.tools.status.reading import Reading
 
     Json = dict[str, Any]
-    Style = Literal["", "bold", "dim", "bad", "warn", "good"]
-    Cell = tuple[str, Style]
 
-_CODES: Final = {"bold": "1", "dim": "2", "bad": "31;1", "warn": "33", "good": "32"}
 _PHASES: Final = {"mutate": "mutating", "validate": "validating"}
-_NUMBER: Final = re.compile(r"[0-9,.e+]+|-|")
-_MAX_CELL_CHARS: Final = 100
 _MAX_LINE_CHARS: Final = 500
 _SHOWN_LINES: Final = 10
 _SHOWN_WEBHOOKS: Final = 200
 
 
-def render(readings: Sequence[Reading], *, is_styled: bool) -> list[str]:
-    """Return the lines about *readings*, with the codes of a terminal where *is_styled*."""
-    lines = list(_heads(readings, is_styled=is_styled))
+def render(readings: Sequence[Reading], width: int | None = None) -> list[str]:
+    """Return the lines about *readings*, tables at most as wide as *width*."""
+    lines = list(_heads(readings, width))
     for reading in readings:
         for notice in reading.notices():
             where = f"{reading.name}: " if len(readings) > 1 else ""
-            lines += [
-                "",
-                _styled(f"! {printable(where + notice.title, _MAX_LINE_CHARS)}", notice.level, is_styled),
-            ]
+            lines += ["", Styled((f"! {where}{notice.title}", notice.level), limit=_MAX_LINE_CHARS)]
             lines += [f"    {printable(line, _MAX_LINE_CHARS)}" for line in notice.lines[:_SHOWN_LINES]]
             if len(notice.lines) > _SHOWN_LINES:
                 lines.append(f"    and {len(notice.lines) - _SHOWN_LINES} more")
     overviews = [reading.overview for reading in readings if reading.overview is not None]
     if overviews:
         webhooks, *others = (
-            _table(rows, is_styled=is_styled) if len(rows) > 1 else []
+            list[str](table(rows, width)) if len(rows) > 1 else []
             for rows in (
                 _webhook_rows(overviews),
                 _pool_rows(overviews),
@@ -54,19 +46,19 @@ def render(readings: Sequence[Reading], *, is_styled: bool) -> list[str]:
                 _placement_rows(overviews),
             )
         )
-        for table in (webhooks, _rollouts(overviews, is_styled=is_styled), *others):
-            lines += ["", *table] if table else []
+        for made in (webhooks, _rollouts(overviews, width), *others):
+            lines += ["", *made] if made else []
     return lines
 
 
-def _heads(readings: Sequence[Reading], *, is_styled: bool) -> list[str]:
+def _heads(readings: Sequence[Reading], width: int | None) -> list[str]:
     rows: list[list[Cell]] = [
         _head(
             "GATEWAY",
             "STATE",
             "VERSION",
-            "PROCESSES",
-            "CONFIGURATION",
+            "PROCS",
+            "CONFIG",
             "LOADED",
             "IN FLIGHT",
             "RATE/S",
@@ -93,11 +85,11 @@ def _heads(readings: Sequence[Reading], *, is_styled: bool) -> list[str]:
                 (duration(overview["windowSeconds"]), "dim"),
             ]
         )
-    lines = _table(rows, is_styled=is_styled)
     notes = {reading.note for reading in readings if reading.note}
-    return lines + [
-        _styled(f"numbers since the start, from /metrics: {printable(note, 300)}", "dim", is_styled)
-        for note in sorted(notes)
+    of_metrics = "numbers since the start, from /metrics: "
+    return [
+        *table(rows, width),
+        *(Styled((of_metrics + note, "dim"), limit=_MAX_LINE_CHARS) for note in sorted(notes)),
     ]
 
 
@@ -119,9 +111,9 @@ def _webhook_rows(overviews: Sequence[Json]) -> list[list[Cell]]:
                 (webhooks[0]["failurePolicy"], "dim"),
                 (webhooks[0]["mode"], "dim"),
                 (_number(sum(one["perSecond"] for one in recent)), ""),
-                (f"{sum(one['denied'] for one in recent):,}", ""),
-                (f"{closed:,}", "bad" if closed else ""),
-                (f"{opened:,}", "bad" if opened else ""),
+                _sum_of(recent, "denied", "denied"),
+                (f"{closed:,}", "failed" if closed else ""),
+                (f"{opened:,}", "failed" if opened else ""),
                 (_highest(one["p50Ms"] for one in recent), ""),
                 (_highest(one["p99Ms"] for one in recent), ""),
             ]
@@ -140,7 +132,7 @@ def _by_identity(webhooks: Iterable[Json]) -> dict[tuple[str, str, str], list[Js
     return found
 
 
-def _rollouts(overviews: Sequence[Json], *, is_styled: bool) -> list[str]:
+def _rollouts(overviews: Sequence[Json], width: int | None) -> list[str]:
     """Return what roll-outs would change: the sums of all gateways, since their start."""
     rows = [_head("ROLL-OUT", "MODE", "STAGE", "WOULD DENY", "FAIL", "DIFFER")]
     notes: list[list[str]] = [[]]
@@ -157,16 +149,16 @@ def _rollouts(overviews: Sequence[Json], *, is_styled: bool) -> list[str]:
                 (webhooks[0]["mode"], "dim"),
                 (f"{'-'.join(stages)}/{plan['stages']}" if plan else "-", "dim"),
                 _part_of(totals, "wouldBeDenied", "count"),
-                _sum_of(totals, "wouldFailClosed", "bad"),
+                _sum_of(totals, "wouldFailClosed", "failed"),
                 _part_of(candidates, "different", "compared"),
             ]
         )
         notes.append([*_plan_lines(plan), *_candidate_lines(candidates)])
     if len(rows) == 1:
         return []
-    lines = []
-    for row, texts in zip(_table(rows, is_styled=is_styled), notes, strict=True):
-        lines += [row, *(f"  {printable(text, _MAX_LINE_CHARS)}" for text in texts)]
+    lines: list[str] = []
+    for row, texts in zip(table_rows(rows, width), notes, strict=True):
+        lines += [*row, *(f"  {printable(text, _MAX_LINE_CHARS)}" for text in texts)]
     if len(found) > _SHOWN_WEBHOOKS:
         lines.append(f"and {len(found) - _SHOWN_WEBHOOKS} more; --json has all")
     return lines
@@ -277,34 +269,6 @@ def _placement_rows(overviews: Sequence[Json]) -> list[list[Cell]]:
 
 def _head(*titles: str) -> list[Cell]:
     return [(title, "dim") for title in titles]
-
-
-def _table(rows: Sequence[Sequence[Cell]], *, is_styled: bool) -> list[str]:
-    """Return *rows* with aligned columns; columns of numbers are aligned to the right."""
-    shown = [[(printable(text, _MAX_CELL_CHARS), style) for text, style in row] for row in rows]
-    widths = [
-        max(len(row[column][0]) for row in shown if column < len(row))
-        for column in range(max(len(row) for row in shown))
-    ]
-    lines = []
-    for row in shown:
-        cells = []
-        for column, (text, style) in enumerate(row):
-            is_number = _is_number_column(shown, column)
-            padding = " " * (widths[column] - len(text))
-            styled = _styled(text, style, is_styled)
-            cells.append(padding + styled if is_number else styled + padding)
-        lines.append("   ".join(cells).rstrip())
-    return lines
-
-
-def _is_number_column(rows: Sequence[Sequence[Cell]], column: int) -> bool:
-    values = [row[column][0] for row in rows[1:] if column < len(row)]
-    return bool(values) and all(map(_NUMBER.fullmatch, values)) and column > 0
-
-
-def _styled(text: str, style: str, is_styled: bool) -> str:
-    return f"\x1b[{_CODES[style]}m{text}\x1b[0m" if is_styled and style else text
 
 
 def _number(value: float) -> str:
