@@ -28,6 +28,13 @@ def test_the_readme_is_short() -> None:
     assert len(README.splitlines()) <= 120
 
 
+def test_a_newcomer_needs_two_commands_and_one_line_of_curl() -> None:
+    assert "\nmake run\n" in README
+    assert "`make test`" in README
+    (curl,) = re.findall(r"^curl .*[^\\]$", README, re.MULTILINE)
+    assert shlex.split(curl)[-1] == "https://localhost:8443/mutate?timeout=10s"
+
+
 def test_the_command_of_the_readme_prints_what_its_picture_shows() -> None:
     (command,) = re.findall(r"^(\.venv/bin/.+)$", README, re.MULTILINE)
     done = subprocess.run(shlex.split(command), cwd=ROOT, capture_output=True, text=True, check=False)
