@@ -180,6 +180,7 @@ MAIN: Final[dict[str, tuple[str, ...]]] = {
         "labels_of_namespaces",
         "workers/python/admission_gateway_worker/policies/pod_security/",
     ),
+    "platforms": ("the_values_have_the_effect_that_the_page_says", "docs/platforms.md"),
     "policies": (
         "a_gateway_in_place_of_the_policies_answers_as_recorded",
         "gateway/pure/admission_policies/evaluation.py",
@@ -231,6 +232,7 @@ MAIN: Final[dict[str, tuple[str, ...]]] = {
     "static_manifests": ("a_registration_in_files_is_enforced_and_cannot_be_changed_by_the_api",),
     "sync": ("reconcilers_continue_and_the_gateway_follows", "gateway/tools/importing/sync.py"),
     "tracing": ("one_trace_leads_from_the_client_to_the_policy", "gateway/observe/tracing/"),
+    "troubleshooting": ("an_api_server_says_what_the_page_quotes", "docs/troubleshooting.md"),
     "webhook_tokens": ("tokens_of_a_real_api_server", "gateway/engine/credentials/webhook_tokens.py"),
     "watchdog": (
         "it_exempts_the_system_while_no_gateway_answers_and_restores",

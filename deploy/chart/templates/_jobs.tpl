@@ -120,6 +120,9 @@ spec:
 {{- if .Values.registration.splitMutating }}
 - --split-mutating
 {{- end }}
+{{- range $key, $value := .Values.registration.annotations }}
+- {{ printf "--annotation=%s=%v" $key $value | quote }}
+{{- end }}
 {{- if ne .Values.tls.mode "SelfManaged" }}
 - --ca-file=/etc/admission-gateway-ca/ca.crt
 {{- end }}
