@@ -38,8 +38,12 @@ _PLAIN: Final = re.compile(r"[\w./:=,@-]+|'[^']*'|\"[^\"$`]*\"")
 _ENDLESS: Final = re.compile(
     rf"{PROGRAM} (serve|watchdog(?! --re))|port-forward| --(watch|continuous)\b|^make run"
 )
-_FAILS: Final = re.compile(rf" # .*exit status 1|{PROGRAM} (?:audit|preview|review) ")
-"""Commands that may end with 1. That of some is their verdict on an object."""
+_FAILS: Final = re.compile(
+    rf" # .*exit status 1|{PROGRAM} (?:audit|preview|review|check .*--cluster)|\| *grep "
+)
+"""Commands that may end with 1. For some it is a verdict; ``grep`` has found nothing."""
+_ERROR: Final = re.compile(r"^(?:Traceback|bash: |Error from server|error: (?!.*:\d+:\d+: ))", re.MULTILINE)
+"""On standard error, whatever the exit status: in a pipe it is that of the last command."""
 _VARIABLES: Final = {
     "a time": re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|\+00:00)"),
     "a UUID": re.compile(r"\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b"),
@@ -54,6 +58,7 @@ class Block(NamedTuple):
     line: int
     language: str
     content: str
+    heading: str = ""
 
     def __str__(self) -> str:
         return f"{self.page}:{self.line}"
@@ -68,6 +73,7 @@ def blocks(page: Path) -> list[Block]:
             text.count("\n", 0, found.start()) + 1,
             found[2],
             re.sub(f"^{found[1]}", "", found[3], flags=re.MULTILINE),
+            "".join(re.findall(r"^## (.*)$", text[: found.start()], re.MULTILINE)[-1:]),
         )
         for found in _FENCE.finditer(text)
     ]
@@ -190,7 +196,7 @@ class Reader:
             done = self.command(command)
             may_fail = shown is not None or _FAILS.search(command)
             assert done.returncode in ((0, 1) if may_fail else (0,)), (str(block), done)
-            assert "Traceback" not in done.stderr, (str(block), done)
+            assert shown or not _ERROR.search(done.stderr), (str(block), done)
             out += done.stdout
             both += done.stdout + done.stderr
         if shown:
@@ -210,7 +216,10 @@ class Reader:
     def here(self, text: str) -> str:
         """Return *text* with what stands here for placeholders and paths of the pages."""
         for name, value in self.replaced.items():
-            text = text.replace(name, value)
+            # Not a part of a word; and in a container the paths are those of the pages.
+            if not (name.startswith("/") and "kubectl" in text):
+                before = r"(?<![\w-])" if name[0].isalnum() else ""
+                text = re.sub(rf"{before}{re.escape(name)}(?![\w-])", lambda _: value, text)  # noqa: B023
         return text
 
     def _shell(self, text: str) -> subprocess.CompletedProcess[str]:

@@ -19,6 +19,19 @@ NOT_RUN: Final[dict[str, str]] = {
     r"completion (zsh|fish)": "for other shells than bash; tests/tools/test_completion.py has them",
     r"conformance ": "tests/conformance runs it",
     r"^docs/release\.md: ": "it publishes; tests/deploy/test_publish.py has what it does",
+    r" top pods": "there is no metrics-server",
+    r"--previous": "the stand-in for the kubelet keeps no earlier logs",
+    r"cert-manager\.|certificaterequests|(describe |=Ready )certificate|certs/ca.crt$": "no cert-manager",
+    r"^kustomize|: kustomize": "kustomize is not among the programs",
+    r"^docs/engines\.md: ": "tests/e2e/test_engine_installation.py and tests/docs/test_engines.py run them",
+    r"^docs/migrate\.md: |commands.md: admission-gateway (sync|manifests .*--apply)": (
+        "for a cluster with webhooks of its own: tests/e2e/test_moving.py, test_sync.py, test_registration.py"
+    ),
+    r"policies-not-served\.md: .* --workers": "names of Services are known in Pods only",
+    r"lock-outs\.md: admission-gateway check ": "tests/docs/test_lock_outs.py, tests/e2e/test_outages.py",
+    r"rollout forget": "for a plan that was removed: tests/e2e/test_rollout_gateways.py",
+    r"certificate-expired\.md: (deploy/certificate|kubectl .* create secret)": "run on operate.md",
+    r"apply -f deploy/pod-monitor\.yaml": "there is no Prometheus Operator; tests/deploy/test_monitoring.py",
     r"^docs/kubernetes-versions\.md: ": "for the next version of Kubernetes, which is not there yet",
 }
 """Commands that are left out, by an expression for ``PAGE: COMMAND``, with the reason."""

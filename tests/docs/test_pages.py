@@ -75,6 +75,22 @@ def command_lines() -> list[tuple[str, str]]:
     ]
 
 
+OF_TOOLS = {"go", "java", "python", "rust", "ts"}
+"""Languages with formatters, whose examples are also in READMEs of SDKs."""
+
+
+def test_lines_of_code_fit_a_page() -> None:
+    """Outputs are as commands print them, URLs stay whole, and a made page follows its source."""
+    wide = [
+        f"{block}: {line}"
+        for block in BLOCKS
+        if block.language not in {"", "text", *OF_TOOLS} and "/catalogue/" not in block.page
+        for line in block.content.splitlines()
+        if len(line) > 100 and "://" not in line
+    ]
+    assert wide == []
+
+
 @pytest.mark.parametrize(("page", "arguments"), command_lines())
 def test_the_program_accepts_the_commands_of_the_pages(page: str, arguments: str) -> None:
     """They parse, also those that test_commands.py does not run."""
