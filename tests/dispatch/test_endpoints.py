@@ -53,6 +53,9 @@ async def test_names_are_looked_up_and_every_address_is_an_endpoint(
     assert f"ipv4:127.0.0.1:{port}" in [endpoint.address for endpoint in pool.endpoints]
     assert await pool.wait_until_ready(30)
     assert await world.ask({"pool": "dns"}) is ALLOWED
+    assert pool.name_of(f"ipv4:127.0.0.1:{port}") == f"localhost:{port}"
+    numeric = await world.add_pool(f"127.0.0.1:{port}", name="numeric")
+    assert numeric.name_of(f"ipv4:127.0.0.1:{port}") == numeric.name_of("ipv4:10.0.0.1:1") == ""
     several = await world.add_pool(f"ipv4:127.0.0.1:{port},127.0.0.2:{port}", name="several")
     assert [endpoint.address for endpoint in several.endpoints] == [
         f"ipv4:127.0.0.1:{port}",

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def counts(**given: int) -> dict[str, Any]:
     none = {"buckets": [], **dict.fromkeys(COUNTED, 0)}
-    timeline = [[90, 5, given.get("denied", 0), given.get("failed_closed", 0)]]
+    timeline = [[90, 5, *(given.get(name, 0) for name in ("denied", "failed_closed", "failed_open"))]]
     return {"recent": {**none, **given}, "total": {**none, **given}, "timeline": timeline}
 
 

@@ -239,6 +239,11 @@ def test_a_screen_reader_finds_landmarks_tables_and_names(gateway: GatewayProces
     browser.open(base + "/")
     tree = browser.accessibility_tree()
     assert ("columnheader", "Denied") in tree
+    assert any(role == "image" and name.startswith("Calls of the last 15 minutes") for role, name in tree)
+    browser.show(width=390)  # tables look like cards, and stay tables
+    narrow = browser.accessibility_tree()
+    assert [one for one in narrow if one[0] == "rowheader"] == [one for one in tree if one[0] == "rowheader"]
+    assert ("columnheader", "Denied") in narrow
     assert any(role == "rowheader" and "h0.v.test" in name for role, name in tree)
 
 

@@ -90,7 +90,7 @@ def test_numbers_of_processes_are_added() -> None:
 def test_half_minutes_of_processes_are_added_by_their_number() -> None:
     parts = [overview_part(), overview_part()]
     for part, timeline in zip(
-        parts, ([[71, 9, 0, 0], [99, 2, 1, 0]], [[99, 3, 0, 1], [70, 8, 0, 0]]), strict=True
+        parts, ([[71, 9, 0, 0, 0], [99, 2, 1, 0, 0]], [[99, 3, 0, 1, 2], [70, 8, 0, 0, 0]]), strict=True
     ):
         part["webhooks"][0]["timeline"] = timeline
         part["webhooks"][1]["timeline"] = []
@@ -102,7 +102,7 @@ def test_half_minutes_of_processes_are_added_by_their_number() -> None:
     rows = {
         name: {age: one for age, one in enumerate(row[::-1]) if one} for name, row in hook["timeline"].items()
     }
-    assert rows == {"calls": {1: 5, 29: 9}, "denied": {1: 1}, "failed": {1: 1}}
+    assert rows == {"calls": {1: 5, 29: 9}, "denied": {1: 1}, "failedClosed": {1: 1}, "failedOpen": {1: 2}}
     assert len(hook["timeline"]["calls"]) == 30
 
 

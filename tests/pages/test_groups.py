@@ -33,6 +33,7 @@ def test_a_burst_is_one_group_and_hides_no_other() -> None:
     one = part(denial(1, "bakery"), *(denial(second) for second in range(2, 400)), lost=7)
     other = part(denial(5000), lost=3)
     burst, single = merge([one, other])
+    assert burst["hasSeveralMessages"] is False
     assert (burst["namespace"], burst["count"], burst["leftOut"]) == ("shop", 399, 10)
     assert (burst["first"], burst["last"]) == ("1970-01-01T00:00:02.000Z", "1970-01-01T01:23:20.000Z")
     assert burst["latest"]["uid"] == "5000"
@@ -41,9 +42,11 @@ def test_a_burst_is_one_group_and_hides_no_other() -> None:
 
 
 def test_messages_that_all_differ_do_not_make_a_group_each() -> None:
-    found = merge([part(denial(0, "bakery"), *(denial(n, message=f"no {n}") for n in range(1, 50)))] * 2)
+    denials = (denial(0, "bakery"), *(denial(n, message=f"no {n}") for n in range(1, 50)))
+    found = merge([part(*denials, lost=9)] * 2)
     assert [one["message"] for one in found[:MESSAGES]] == [f"a.policies.test: no {n}" for n in (49, 48, 47)]
     several = found[MESSAGES]
+    assert [one["leftOut"] for one in found] == [18, 0, 0, 0, 0]
     assert (several["hasSeveralMessages"], several["count"], several["message"]) == (True, 92, "")
     assert [one["namespace"] for one in found[MESSAGES:]] == ["shop", "bakery"]
 

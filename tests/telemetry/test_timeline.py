@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.observe.telemetry.series import Numbers
-from gateway.observe.telemetry.timeline import BUCKET_S, BUCKETS, Timeline
+from gateway.observe.telemetry.timeline import BUCKET_S, BUCKETS, Point, Timeline
 
 KEY = "mutate", "a.b.c"
 
@@ -25,27 +25,27 @@ def test_a_half_minute_has_what_was_counted_in_it() -> None:
     timeline.take(numbers(10, 2), 2 * BUCKET_S)
     timeline.take(numbers(14, 2, 3), 2.5 * BUCKET_S)  # somebody looks
     found = timeline.take(numbers(15, 3, 3), 3 * BUCKET_S)
-    assert found == {KEY: {0: (10, 2, 0), 2: (5, 1, 3)}}
+    assert found == {KEY: {0: (10, 2, 0, 0), 2: (5, 1, 2, 1)}}
 
 
 def test_a_reading_that_is_late_belongs_to_the_half_minute_that_it_is_about() -> None:
     timeline = Timeline(0.0)
     timeline.take(numbers(1), 1.2 * BUCKET_S)
-    assert timeline.take(numbers(3), 2.1 * BUCKET_S) == {KEY: {0: (1, 0, 0), 1: (2, 0, 0)}}
+    assert timeline.take(numbers(3), 2.1 * BUCKET_S) == {KEY: {0: (1, 0, 0, 0), 1: (2, 0, 0, 0)}}
 
 
 def test_what_is_older_than_fifteen_minutes_is_gone() -> None:
     timeline = Timeline(0.0)
     timeline.take(numbers(7), BUCKET_S)
     last = BUCKETS * BUCKET_S
-    assert timeline.take(numbers(7), last - 1) == {KEY: {0: (7, 0, 0)}}
+    assert timeline.take(numbers(7), last - 1) == {KEY: {0: (7, 0, 0, 0)}}
     assert timeline.take(numbers(7), last) == {}
 
 
 @given(st.lists(st.tuples(st.floats(0.1, 100), st.integers(0, 5)), max_size=60))
 def test_all_that_is_kept_adds_up(readings: list[tuple[float, int]]) -> None:
     timeline, now, calls, expected = Timeline(1000.0), 1000.0, 0, Counter[int]()
-    found: dict[tuple[str, str], dict[int, tuple[int, int, int]]] = {}
+    found: dict[tuple[str, str], dict[int, Point]] = {}
     for passed, more in readings:
         middle = now + passed / 2
         now, calls = now + passed, calls + more

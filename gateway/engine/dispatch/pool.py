@@ -94,8 +94,11 @@ class Pool:
         """
         if self.settings.command:
             return "started by the gateway"
-        found = (str(name) for name, addresses in self._addresses.items() if addresses.get(address))
-        return next(found, "")
+        for target, addresses in self._addresses.items():
+            host = addresses.get(address)
+            if host and host not in address:
+                return str(target)
+        return ""
 
     def choose(self, sheds: Sheds = "None") -> WorkerEndpoint | Failed:
         """Return the endpoint of the next calls: the power of two choices among those that are ready.

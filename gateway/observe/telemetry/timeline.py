@@ -6,8 +6,8 @@ processes can be added.
 
 from __future__ import annotations
 
-from operator import sub
-from typing import TYPE_CHECKING, Final
+from operator import add, sub
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,9 +18,17 @@ BUCKET_S: Final = 30.0
 BUCKETS: Final = 30
 """That are kept, with the present one."""
 
-Point = tuple[int, int, int]
-"""Calls or reviews, denials, and failures."""
-_NOTHING: Final = 0, 0, 0
+
+class Point(NamedTuple):
+    """What was counted in a half minute, of a webhook or of the reviews of a phase."""
+
+    calls: int = 0
+    denied: int = 0
+    failed_closed: int = 0
+    failed_open: int = 0
+
+
+_NOTHING: Final = Point()
 
 
 class Timeline:
@@ -40,15 +48,14 @@ class Timeline:
         """
         bucket = self._buckets.setdefault(int((self._at + now) / 2 / BUCKET_S), {})
         points = {
-            key: (sum(one.buckets), one.denied, one.failed_closed + one.failed_open)
+            key: Point(sum(one.buckets), one.denied, one.failed_closed, one.failed_open)
             for key, one in numbers.items()
         }
         for key, point in points.items():
             before = self._before.get(key, _NOTHING)
             if point != before:
-                calls, denied, failed = bucket.get(key, _NOTHING)
-                since = tuple(map(sub, point, before))
-                bucket[key] = calls + since[0], denied + since[1], failed + since[2]
+                since = map(sub, point, before)
+                bucket[key] = Point(*map(add, bucket.get(key, _NOTHING), since))
         self._before = points
         self._at = now
         for number in [one for one in self._buckets if one <= int(now / BUCKET_S) - BUCKETS]:

@@ -13,7 +13,7 @@ from gateway.base.text import rfc3339
 from gateway.observe.decisions.ring import place_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from gateway.observe.decisions.recent import RecentDecision
     from gateway.observe.decisions.ring import Place
@@ -67,7 +67,10 @@ def together(groups: Iterable[Group]) -> list[Group]:
 
 
 def merge(parts: Sequence[Json]) -> list[Json]:
-    """Return the JSON of the groups of all *parts*, the latest first."""
+    """Return the JSON of the groups of all *parts*, the latest first.
+
+    The first group of a webhook and namespace has the number of its decisions that were not kept.
+    """
     lost: Counter[Place] = Counter()
     for part in parts:
         for *place, number in part["lost"]:
@@ -75,7 +78,7 @@ def merge(parts: Sequence[Json]) -> list[Json]:
     return [_document(one, lost) for one in together(Group(*one) for part in parts for one in part["groups"])]
 
 
-def _document(group: Group, lost: Mapping[Place, int]) -> Json:
+def _document(group: Group, lost: dict[Place, int]) -> Json:
     configuration, webhook, namespace, phase, outcome = group.place
     return {
         "phase": phase,
@@ -88,6 +91,6 @@ def _document(group: Group, lost: Mapping[Place, int]) -> Json:
         "count": group.number,
         "first": rfc3339(group.first, 3),
         "last": rfc3339(group.last, 3),
-        "leftOut": lost.get((configuration, webhook, namespace), 0) if webhook else 0,
+        "leftOut": lost.pop((configuration, webhook, namespace), 0) if webhook else 0,
         "latest": group.latest,
     }

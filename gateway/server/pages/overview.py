@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 SHOWN_PROBLEMS: Final = 100
 """Problems of a refused configuration that are shown, and warnings."""
 SHOWN_EXCEPTIONS: Final = 200
-_TIMELINE: Final = ("calls", "denied", "failed")
+_TIMELINE: Final = ("calls", "denied", "failedClosed", "failedOpen")
 
 
 async def part(state: ProcessState, window: Window) -> Json:

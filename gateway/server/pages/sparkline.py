@@ -1,11 +1,12 @@
 """The calls of the last fifteen minutes as a small picture: bars of calls, denials and failures.
 
-Calls are above; below them, each in a row of its own, is the part of them that was denied and that failed.
-The title has the same numbers as text.
+Calls are above. Below them, each in a row of its own, are the part that was denied and the part that failed,
+closed or open. The title has the same numbers as text.
 """
 
 from __future__ import annotations
 
+from operator import add
 from typing import TYPE_CHECKING, Final
 
 from markupsafe import Markup
@@ -30,20 +31,25 @@ _SVG: Final = Markup(
 
 
 def sparkline(timeline: dict[str, list[int]] | None, what: str) -> Markup:
-    """Return the picture of *timeline*, as in the JSON; *what* is ``Calls`` or ``Reviews``."""
+    """Return the picture of *timeline*, as in the JSON; *what* is ``Calls`` or ``Reviews``.
+
+    The failures of a webhook are not failures of reviews, so that pictures of reviews have none.
+    """
     if timeline is None:
         return Markup('<span class="zero">none in {} min</span>').format(_MINUTES)
-    calls, denied, failed = (timeline[name] for name in ("calls", "denied", "failed"))
+    calls, denied, closed, opened = timeline.values()
     highest = max(calls) or 1
+    failed = _parts(map(add, closed, opened), calls)
     rows = (
         ("s-calls", _CALLS_HEIGHT, _CALLS_HEIGHT, [number / highest for number in calls]),
         ("s-denied", _CALLS_HEIGHT + 2 + _ROW_HEIGHT, _ROW_HEIGHT, _parts(denied, calls)),
-        ("s-failed", HEIGHT, _ROW_HEIGHT, _parts(failed, calls)),
+        ("s-failed", HEIGHT, _ROW_HEIGHT, failed),
+        ("s-open", HEIGHT, _ROW_HEIGHT, _parts(opened, calls)),
     )
-    title = (
-        f"{what} of the last {_MINUTES} minutes: {sum(calls):,}, at most {highest:,} in {BUCKET_S:.0f} s. "
-        f"Denied: {_sum(denied)}. Failed: {_sum(failed)}."
-    )
+    most = f"at most {highest:,} in {BUCKET_S:.0f} s"
+    title = f"{what} of the last {_MINUTES} minutes: {sum(calls):,}, {most}. Denied: {_sum(denied)}."
+    if what == "Calls":
+        title += f" Failed closed: {_sum(closed)}. Failed open: {_sum(opened)}."
     paths = Markup("").join(
         Markup('<path class="{}" d="{}"/>').format(name, bars)
         for name, base, height, parts in rows
@@ -53,7 +59,7 @@ def sparkline(timeline: dict[str, list[int]] | None, what: str) -> Markup:
     return _SVG.format(**sizes, title=title, paths=paths)
 
 
-def _parts(numbers: Sequence[int], calls: Sequence[int]) -> list[float]:
+def _parts(numbers: Iterable[int], calls: Sequence[int]) -> list[float]:
     # A call may be counted in the half minute after that of its denial.
     return [min(number / max(of, 1), 1.0) for number, of in zip(numbers, calls, strict=True)]
 
