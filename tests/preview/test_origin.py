@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.pure.workloads.defaults import with_defaults
-from gateway.pure.workloads.expansion import created_by
+from gateway.pure.workloads.expansion import created_by, direct
 from gateway.tools.preview.fields import parse_field
 from gateway.tools.preview.findings import Origin
 from gateway.tools.preview.manifests import Manifest, Text
-from gateway.tools.preview.run import direct
 
 if TYPE_CHECKING:
     from gateway.tools.preview.manifests import Place

@@ -149,7 +149,12 @@ class Cluster(ThreadingHTTPServer):
     """An API server with pods, whose proxy and forwarded ports lead to *admin_ports* by the pod's name."""
 
     admin_ports: dict[str, int]
-    forwards = True
+    forwards = proxies = True
+    refusal = "you may not forward ports"
+    namespace = ""
+    """The only namespace with pods; empty: any that is asked for."""
+    documents: dict[str, dict[str, Any]]
+    """Further answers, by path."""
     daemon_threads = True
 
     class RequestHandlerClass(BaseHTTPRequestHandler):
@@ -161,11 +166,13 @@ class Cluster(ThreadingHTTPServer):
                 self.forward(ports[path.split("/")[-2]])
                 return
             if head.endswith("/pods"):
-                pods: list[dict[str, Any]] = [
-                    {"metadata": {"name": name}, "status": {"phase": "Running"}, "spec": {}} for name in ports
-                ]
-                pods.append({"metadata": {"name": "new"}, "status": {"phase": "Pending"}})
-                self.reply(200, json.dumps({"items": pods}).encode())
+                self.list_pods(path)
+                return
+            if not rest:
+                self.find()
+                return
+            if not self.server.proxies:  # type: ignore[attr-defined]
+                self.refuse("you may not use the proxy")
                 return
             name = head.rpartition("/")[2].partition(":")[0]
             connection = http.client.HTTPConnection("127.0.0.1", ports[name], timeout=PATIENCE_S)
@@ -176,12 +183,35 @@ class Cluster(ThreadingHTTPServer):
             self.reply(answer.status, answer.read())
             connection.close()
 
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.find()
+
+        def find(self) -> None:
+            found = self.server.documents.get(self.path)  # type: ignore[attr-defined]
+            missing = {"kind": "Status", "code": 404, "message": "not found"}
+            self.reply(404 if found is None else 200, json.dumps(found or missing).encode())
+
+        def list_pods(self, path: str) -> None:
+            ports, namespace = self.server.admin_ports, self.server.namespace  # type: ignore[attr-defined]
+            metadata = {"namespace": namespace} if namespace else {}
+            pods: list[dict[str, Any]] = [
+                {"metadata": {**metadata, "name": name}, "status": {"phase": "Running"}, "spec": {}}
+                for name in ports
+            ]
+            pods.append({"metadata": {**metadata, "name": "new"}, "status": {"phase": "Pending"}})
+            is_elsewhere = namespace and path not in ("/api/v1/pods", f"/api/v1/namespaces/{namespace}/pods")
+            self.reply(200, json.dumps({"items": [] if is_elsewhere else pods}).encode())
+
         def forward(self, port: int) -> None:
             if self.server.forwards:  # type: ignore[attr-defined]
                 forward(self, [port], lambda port: socket.create_connection(("127.0.0.1", port)))
             else:
-                status = {"kind": "Status", "code": 403, "message": "you may not forward ports"}
-                self.reply(403, json.dumps(status).encode())
+                self.refuse(self.server.refusal)  # type: ignore[attr-defined]
+
+        def refuse(self, message: str) -> None:
+            status = {"kind": "Status", "code": 403, "message": message}
+            self.reply(403, json.dumps(status).encode())
 
         def reply(self, status: int, body: bytes) -> None:
             self.send_response(status)
@@ -195,6 +225,7 @@ class Cluster(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), self.RequestHandlerClass)
         self.admin_ports = {}
+        self.documents = {}
 
     def kubeconfig(self, folder: Path) -> Path:
         """Return a kubeconfig for it, written into *folder*."""

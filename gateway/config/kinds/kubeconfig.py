@@ -152,10 +152,7 @@ def choose(document: Entry, context: str | None) -> tuple[Entry, Entry]:
     Raises:
         UnusableFileError: there is no such context, cluster or user.
     """
-    name = context if context is not None else document.get("current-context")
-    if not isinstance(name, str) or not name:
-        raise UnusableFileError("has no current-context, expected one, or a context named beside kubeconfig")
-    chosen = _entry(document, "context", name)
+    name, chosen = _context(document, context)
     cluster = _entry(document, "cluster", _reference(chosen, "cluster", name))
     server = cluster.get("server")
     if not isinstance(server, str) or not server.startswith(("https://", "http://")):
@@ -165,6 +162,24 @@ def choose(document: Entry, context: str | None) -> tuple[Entry, Entry]:
         )
     user = chosen.get("user")
     return cluster, _entry(document, "user", _reference(chosen, "user", name)) if user else {}
+
+
+def namespace_of(document: Entry, context: str | None) -> str:
+    """Return the namespace of *context*, or of ``current-context``; empty if it has none.
+
+    Raises:
+        UnusableFileError: there is no such context.
+    """
+    found = _context(document, context)[1].get("namespace")
+    return found if isinstance(found, str) else ""
+
+
+def _context(document: Entry, context: str | None) -> tuple[str, Entry]:
+    """Return the name and the entry of *context*, or of ``current-context``."""
+    name = context if context is not None else document.get("current-context")
+    if not isinstance(name, str) or not name:
+        raise UnusableFileError("has no current-context, expected one, or a context named beside kubeconfig")
+    return name, _entry(document, "context", name)
 
 
 def _reference(context: Entry, kind: str, name: str) -> str:

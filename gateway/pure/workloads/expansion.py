@@ -93,6 +93,17 @@ def created_by(found: Json, namespace: str, kubernetes: int = NEWEST) -> tuple[C
     )
 
 
+def direct(found: tuple[Created, ...], owner: Json) -> list[Created]:
+    """Return those of *found* that the controller of *owner* itself creates; the others come from these."""
+    kinds = {one.object.get("kind") for one in found}
+    return [one for one in found if _owner_kind(one.object) not in kinds - {owner.get("kind")}]
+
+
+def _owner_kind(found: Json) -> object:
+    owners = found.get("metadata", {}).get("ownerReferences") or [{}]
+    return owners[0].get("kind")
+
+
 class _Owner:
     """A workload: its name, and a reference to it."""
 

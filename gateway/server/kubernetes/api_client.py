@@ -116,6 +116,14 @@ class ApiClient(Client):
                 raise
             return answer
 
+    async def get_as(self, path: str, media_type: str) -> Json:
+        """Return the object at *path* in the form *media_type*.
+
+        Raises:
+            ClusterError: it was refused, or there was no answer.
+        """
+        return (await self._exchange("GET", path, headers={"Accept": media_type}))[1]
+
     async def patch(
         self, path: str, params: Mapping[str, str], body: bytes, media_type: str
     ) -> tuple[int, Json]:

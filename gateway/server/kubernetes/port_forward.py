@@ -36,11 +36,20 @@ _LENGTH_16, _LENGTH_64 = 126, 127
 
 
 async def fetch(
-    api: ApiClient, pod: str, port: int, target: str, max_bytes: int, authorization: str = ""
+    api: ApiClient,
+    pod: str,
+    port: int,
+    target: str,
+    max_bytes: int,
+    authorization: str = "",
+    *,
+    body: bytes = b"",
+    timeout_s: float = TIMEOUT_S,
 ) -> tuple[int, bytes]:
     """Return status and body of the answer to a GET of *target* at *port* of the pod with the path *pod*.
 
-    *authorization* is the value of that header for the port. If it is empty, none is sent.
+    With a *body*, YAML or JSON, it is a POST. *authorization* is the value of that header for the port. If it
+    is empty, none is sent. *timeout_s* is for all of it, in seconds.
 
     Raises:
         ClusterError: the API server refused, there was no answer in time, or one of more than *max_bytes*.
@@ -52,15 +61,19 @@ async def fetch(
         "Sec-WebSocket-Key": base64.b64encode(secrets.token_bytes(16)).decode(),
         "Sec-WebSocket-Protocol": _PROTOCOL,
     }
-    lines = [f"GET {target} HTTP/1.1", f"Host: localhost:{port}", "Connection: close"]
+    method = "POST" if body else "GET"
+    lines = [f"{method} {target} HTTP/1.1", f"Host: localhost:{port}", "Connection: close"]
     lines += [f"Authorization: {authorization}"] if authorization else []
-    request = "\r\n".join([*lines, "", ""]).encode("latin-1")
+    lines += [f"Content-Length: {len(body)}", "Content-Type: application/yaml"] if body else []
+    request = "\r\n".join([*lines, "", ""]).encode("latin-1") + body
     try:
         async with (
-            asyncio.timeout(TIMEOUT_S),
+            asyncio.timeout(timeout_s),
             api.upgraded(f"{pod}/portforward", {"ports": str(port)}, headers) as stream,
         ):
-            await stream.write(frame(_BINARY, bytes([_DATA]) + request))
+            for start in range(0, len(request), _READ_BYTES):
+                part = request[start : start + _READ_BYTES]
+                await stream.write(frame(_BINARY, bytes([_DATA]) + part))
             answer = await _answer(stream, max_bytes)
     except TimeoutError:
         raise ClusterError(f"port {port}: no answer in time") from None

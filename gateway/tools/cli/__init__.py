@@ -85,10 +85,15 @@ _COMMANDS: Final = {
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run the command in *argv* (default: the arguments of the process), and exit."""
+    run_program(build_parser(), argv)
+
+
+def run_program(parser: Parser, argv: Sequence[str] | None) -> NoReturn:
+    """Run the command of *parser* in *argv* (default: the arguments of the process), and exit."""
     if argv is None:
         buffer_output()
     arguments = list(sys.argv[1:] if argv is None else argv)
-    parsed = build_parser().parse_args(arguments)
+    parsed = parser.parse_args(arguments)
     # All other commands print their results themselves.
     level = logging.INFO if parsed.command == "serve" else logging.ERROR
     logs.set_up_program(level, is_verbose=parsed.verbose)
@@ -103,14 +108,14 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         logs.print_error(*error.problems)
         status = 1
     except GatewayError as error:
-        logs.print_error(f"admission-gateway: {error}")
+        logs.print_error(f"{parser.prog}: {error}")
         status = 1
     except KeyboardInterrupt:
         status = 1
     except OSError as error:
         status = 1
         if not isinstance(error, BrokenPipeError):
-            logs.print_error(f"admission-gateway: {error}")
+            logs.print_error(f"{parser.prog}: {error}")
         log.debug("the command failed", exc_info=True)
         _discard_output()
     sys.exit(status)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import urlsplit
@@ -12,8 +13,9 @@ from gateway.base import logs
 from gateway.server.kubernetes import select_cluster as cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 
+    from gateway.tools.status.admin_ports import PodPort
     from gateway.tools.status.reading import AdminPort
 
 T = TypeVar("T")
@@ -35,16 +37,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_url,
         help=f"admin port of a gateway, or its URL; may be repeated (default: {DEFAULT_ADMIN})",
     )
-    add("--token-file", metavar="FILE", type=Path, help="file with the bearer token for the pages")
-    add("--basic-auth-file", metavar="FILE", type=Path, help="file with the user:password for the pages")
+    add_credentials(parser)
     add("--cluster", action="store_true", help="read the gateway's pods in a cluster instead")
     cluster.add_arguments(parser, "to read")
-    add("--namespace", help=f"with --cluster: namespace of the pods (default: {DEFAULT_NAMESPACE})")
+    add(
+        "--namespace",
+        help=f"with --cluster: namespace of the pods (default: {DEFAULT_NAMESPACE}, or else the only one "
+        "that has some)",
+    )
     add(
         "--selector",
         metavar="LABELS",
         help=f"with --cluster: labels of the pods (default: {DEFAULT_SELECTOR})",
     )
+
+
+def add_credentials(parser: argparse.ArgumentParser) -> None:
+    """Add the options for pages that need a credential to *parser*."""
+    add = parser.add_argument
+    add("--token-file", metavar="FILE", type=Path, help="file with the bearer token for the pages")
+    add("--basic-auth-file", metavar="FILE", type=Path, help="file with the user:password for the pages")
 
 
 def check(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> None:
@@ -72,7 +84,7 @@ async def read_each(parsed: argparse.Namespace, read: Callable[[AdminPort], Awai
     Raises:
         GatewayError: the pods cannot be listed, or a file of credentials cannot be used.
     """
-    from gateway.tools.status.admin_ports import AddressedPort, authorization_of, pod_ports
+    from gateway.tools.status.admin_ports import AddressedPort, authorization_of
 
     limit = asyncio.Semaphore(AT_ONCE)
 
@@ -80,16 +92,34 @@ async def read_each(parsed: argparse.Namespace, read: Callable[[AdminPort], Awai
         async with limit:
             return await read(port)
 
+    if parsed.cluster:
+        async with pods_of(parsed) as pods:
+            return await asyncio.gather(*map(one, pods))
     authorization = authorization_of(parsed.token_file, parsed.basic_auth_file)
-    if not parsed.cluster:
-        urls = parsed.admin or [_url(DEFAULT_ADMIN)]
-        ports = [AddressedPort(urlsplit(url).netloc.rpartition("@")[2], url, authorization) for url in urls]
-        return await asyncio.gather(*map(one, ports))
-    target = cluster.select(None, parsed.kubeconfig, parsed.context)
-    namespace, selector = parsed.namespace or DEFAULT_NAMESPACE, parsed.selector or DEFAULT_SELECTOR
-    api, pods = await pod_ports(target, namespace, selector, authorization)
+    urls = parsed.admin or [_url(DEFAULT_ADMIN)]
+    ports = [AddressedPort(urlsplit(url).netloc.rpartition("@")[2], url, authorization) for url in urls]
+    return await asyncio.gather(*map(one, ports))
+
+
+@asynccontextmanager
+async def pods_of(parsed: argparse.Namespace) -> AsyncIterator[Sequence[PodPort]]:
+    """Give the pods that *parsed* chooses in a cluster. Its ``namespace`` becomes theirs.
+
+    Raises:
+        GatewayError: as :func:`read_each`.
+    """
+    from gateway.tools.status.admin_ports import authorization_of, pod_ports
+
+    api, pods = await pod_ports(
+        cluster.select(None, parsed.kubeconfig, parsed.context),
+        parsed.namespace or DEFAULT_NAMESPACE,
+        parsed.selector or DEFAULT_SELECTOR,
+        authorization_of(parsed.token_file, parsed.basic_auth_file),
+        or_elsewhere=parsed.namespace is None,
+    )
     try:
-        return await asyncio.gather(*map(one, pods))
+        parsed.namespace = pods[0].namespace
+        yield pods
     finally:
         await api.close()
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from gateway.tools.status.decisions import Decisions
 
+    Json = dict[str, object]
+
 MAX_LIMIT: Final = 500
 """That of the page."""
 _FILTERS: Final = {"of_namespace": "namespace", "user": "user", "webhook": "webhook", "outcome": "outcome"}
@@ -40,6 +42,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("uid", metavar="UID", nargs="?", help="the review's uid: print this decision with all details")
     admin_ports.add_arguments(parser)
     add("--of-namespace", metavar="NS", help="only requests for objects in the namespace NS")
+    add_filters(parser)
+    add("--json", action="store_true", help="print them as JSON")
+    parser.set_defaults(run=lambda parsed, _: run(parsed, parser.error))
+
+
+def add_filters(parser: argparse.ArgumentParser) -> None:
+    """Add the options that select decisions to *parser*, without that for the namespace."""
+    add = parser.add_argument
     add("--user", help="only requests of this user")
     add("--webhook", metavar="NAME", help="only requests that this webhook is part of")
     outcome_help = f"only requests for which a webhook has this outcome: {', '.join(OUTCOMES)}"
@@ -47,8 +57,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--limit", metavar="N", type=int, default=20, help=f"print at most N, up to {MAX_LIMIT} (default: 20)"
     )
-    add("--json", action="store_true", help="print them as JSON")
-    parser.set_defaults(run=lambda parsed, _: run(parsed, parser.error))
 
 
 def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
@@ -59,8 +67,7 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
     Raises:
         GatewayError: the pods cannot be listed, or a file of credentials cannot be used.
     """
-    from gateway.base.text import printable_json
-    from gateway.tools.status.decisions import merged, read_decisions, text
+    from gateway.tools.status.decisions import merged, read_decisions
 
     admin_ports.check(parsed, refuse)
     if not 1 <= parsed.limit <= MAX_LIMIT:
@@ -72,16 +79,9 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
     found = asyncio.run(admin_ports.read_each(parsed, lambda port: read_decisions(port, wanted)))
     decisions = merged(found, parsed.limit)
     if parsed.json:
-        document = {
-            "apiVersion": "admission-gateway.io/v1alpha1",
-            "kind": "Decisions",
-            "gateways": [each.as_json() for each in found],
-            "decisions": decisions,
-        }
-        logs.print_text(printable_json(json.dumps(document, ensure_ascii=False, indent=2)) + "\n")
+        print_json(found, decisions)
     elif decisions or parsed.uid is None:
-        lines = list(text(found, parsed.limit))
-        logs.print_output(*(lines[:-1] if lines[-1:] == [""] else lines))
+        print_text(found, parsed.limit)
         if not decisions and not any(each.error for each in found):
             meant = _meant_webhook(parsed) if parsed.webhook else ""
             logs.print_output(
@@ -90,7 +90,10 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
     admin_ports.say_how_to_choose(parsed, (each.error for each in found))
     if parsed.uid is not None:
         if not decisions:
-            logs.print_error(*_not_found(parsed, found))
+            logs.print_error(
+                f"no decision with the uid {parsed.uid} was found in:",
+                *not_found(parsed, found, parsed.uid),
+            )
         return int(not decisions)
     return int(any(each.error or each.missing for each in found))
 
@@ -107,22 +110,46 @@ def _meant_webhook(parsed: argparse.Namespace) -> str:
     return f"; there is no webhook {shown(parsed.webhook)}{did_you_mean(parsed.webhook, known)}"
 
 
-def _not_found(parsed: argparse.Namespace, found: Sequence[Decisions]) -> Iterator[str]:
-    """Yield the places that were read, and the reasons for which the decision may be missing."""
+def print_text(found: Sequence[Decisions], limit: int) -> None:
+    """Print the newest *limit* decisions in *found*, and which gateways did not answer."""
+    from gateway.tools.status.decisions import text
+
+    lines = list(text(found, limit))
+    logs.print_output(*(lines[:-1] if lines[-1:] == [""] else lines))
+
+
+def print_json(found: Sequence[Decisions], decisions: Sequence[Json], **members: object) -> None:
+    """Print *decisions*, which were among *found*, as a document that also has *members*."""
+    from gateway.base.text import printable_json
+
+    document = {
+        "apiVersion": "admission-gateway.io/v1alpha1",
+        "kind": "Decisions",
+        "gateways": [each.as_json() for each in found],
+        "decisions": decisions,
+        **members,
+    }
+    logs.print_text(printable_json(json.dumps(document, ensure_ascii=False, indent=2)) + "\n")
+
+
+def not_found(parsed: argparse.Namespace, found: Sequence[Decisions], word: str) -> Iterator[str]:
+    """Yield the places that were read, the reasons for which a decision may be missing, and where else it is.
+
+    *word* finds it in the decision log.
+    """
     from gateway.tools.status.decisions import places
 
-    uid = shlex.quote(parsed.uid)
-    yield f"no decision with the uid {parsed.uid} was found in:"
+    word = shlex.quote(word)
     yield from places(found)
     yield "It may be missing because"
     yield "  - it was allowed: of allowed requests only a small sample is kept"
     yield "  - the gateway that made it has ended: a replaced pod takes its decisions with it"
     yield "  - it was displaced by later ones, or came too fast to be kept"
     if parsed.cluster:
-        namespace = parsed.namespace or admin_ports.DEFAULT_NAMESPACE
         selector = parsed.selector or admin_ports.DEFAULT_SELECTOR
-        command = f"kubectl logs --namespace {shlex.quote(namespace)} --selector {shlex.quote(selector)}"
-        yield f"The decision log has all denials and failures: {command} --tail=-1 | grep {uid}"
+        pods = f"--namespace {shlex.quote(parsed.namespace)} --selector {shlex.quote(selector)}"
+        command = f"kubectl logs {pods}"
+        yield f"The decision log has all denials and failures: {command} --tail=-1 | grep {word}"
     else:
-        yield f"  - another replica made it: admission-gateway decisions {uid} --cluster"
+        yield f"  - another replica made it: admission-gateway decisions {word} --cluster"
         yield "The decision log has all denials and failures, wherever it is kept."

@@ -32,11 +32,16 @@ HELP: Final = Help(
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command to *parser*."""
     admin_ports.add_arguments(parser)
+    add_watch(parser)
+    parser.add_argument("--json", action="store_true", help="print it as JSON; with --watch an object a line")
+    parser.set_defaults(run=lambda parsed, _: run(parsed, parser.error))
+
+
+def add_watch(parser: argparse.ArgumentParser) -> None:
+    """Add the options that print it again and again to *parser*."""
     add = parser.add_argument
     add("--watch", action="store_true", help="keep running, and print it again and again")
     add("--interval", metavar="SECONDS", type=_seconds, default=2.0, help="of --watch (default: 2)")
-    add("--json", action="store_true", help="print it as JSON; with --watch an object a line")
-    parser.set_defaults(run=lambda parsed, _: run(parsed, parser.error))
 
 
 def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:

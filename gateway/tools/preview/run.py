@@ -26,7 +26,7 @@ from gateway.engine.object_review import (
 )
 from gateway.engine.second_pass import changed_again
 from gateway.pure.workloads.defaults import with_defaults
-from gateway.pure.workloads.expansion import created_by
+from gateway.pure.workloads.expansion import created_by, direct
 from gateway.pure.workloads.plug_ins import admitted, refused
 from gateway.tools.preview.fields import parse_field
 from gateway.tools.preview.findings import Origin, findings_of, findings_of_mutators, refusal
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from gateway.engine.object_review import Json
     from gateway.pure.core.namespace import Namespace
     from gateway.pure.core.webhook import Phase
-    from gateway.pure.workloads.expansion import Created
     from gateway.pure.workloads.known import KnownObjects, Refusal
     from gateway.tools.offline.gateway import OfflineGateway
     from gateway.tools.preview.validation import Validator
@@ -327,17 +326,6 @@ async def _result(waiting: deque[_Waiting]) -> Previewed | Unreadable:
     result = await first if isinstance(first, asyncio.Task) else first
     waiting.popleft()
     return result
-
-
-def direct(found: tuple[Created, ...], owner: Json) -> list[Created]:
-    """Return those of *found* that the controller of *owner* itself creates; the others come from these."""
-    kinds = {one.object.get("kind") for one in found}
-    return [one for one in found if _owner_kind(one.object) not in kinds - {owner.get("kind")}]
-
-
-def _owner_kind(found: Any) -> object:  # noqa: ANN401
-    owners = found.get("metadata", {}).get("ownerReferences") or [{}]
-    return owners[0].get("kind")
 
 
 def _name_of(found: Json, request: Json) -> ObjectName:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import re
+import shlex
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, quote
@@ -12,7 +14,7 @@ import httpx2
 
 from admission_gateway_worker.client_tls import tls_context
 from admission_gateway_worker.kubernetes_client import reason_of
-from gateway.base.errors import GatewayError
+from gateway.base.errors import ClusterError, GatewayError
 from gateway.base.text import without_url_secrets
 from gateway.server.kubernetes.access import connect
 from gateway.server.kubernetes.port_forward import fetch
@@ -23,11 +25,23 @@ if TYPE_CHECKING:
     from gateway.config.kinds.kubernetes_settings import KubernetesSettings
     from gateway.server.kubernetes.api_client import ApiClient
 
+    Json = dict[str, Any]
+
 TIMEOUT_S: Final = 10.0
 MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
 """The largest answer. Metrics and pages of ten thousand webhooks have a quarter of it."""
 ADMIN_PORT: Final = 9090
 MAX_PODS: Final = 100
+CANNOT_FORWARD: Final = "the port cannot be forwarded: "
+POST_TIMEOUT_S: Final = 45.0
+"""Longer than the two phases of a review that is explained."""
+_PATH: Final = "/api/v1/namespaces"
+_FORBIDDEN: Final = 403
+_MISSING_RIGHT: Final = re.compile(r'cannot (\w+) resource "([^"/ ]+)(?:/([^" ]+))?"')
+"""In the message of an API server that refuses.
+
+Source: k8s.io/apiserver pkg/endpoints/handlers/responsewriters/errors.go (ForbiddenStatusError).
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +116,7 @@ class PodPort:
 
     name: str
     api: ApiClient
+    namespace: str
     path: str
     """The path of the pod. Empty if it does not run."""
     port: int = ADMIN_PORT
@@ -122,39 +137,110 @@ class PodPort:
             try:
                 return await fetch(self.api, self.path, self.port, path, MAX_ANSWER_BYTES, self.authorization)
             except GatewayError as error:
-                self.note = f"the port cannot be forwarded: {error}"
+                self.note = f"{CANNOT_FORWARD}{with_check(error, self.namespace)}"
         target, _, query = path.partition("?")
         proxy = f"{self.path}:{self.port}/proxy"
         parameters = dict(parse_qsl(query, keep_blank_values=True))
-        return await self.api.proxied(proxy + target, parameters, MAX_ANSWER_BYTES)
+        try:
+            return await self.api.proxied(proxy + target, parameters, MAX_ANSWER_BYTES)
+        except ClusterError as error:
+            if error.status != _FORBIDDEN:
+                raise
+            # Whoever may do neither needs the right to forward.
+            raise ClusterError(self.note, error.status) from error
+
+    async def post(self, path: str, body: bytes) -> tuple[int, bytes]:
+        """Return status and body of the answer to *body*, which is not empty.
+
+        Raises:
+            GatewayError: there is none, the pod does not run, or its port cannot be forwarded.
+        """
+        if not self.path:
+            raise GatewayError(f"the pod does not run: {self.phase or 'no phase'}")
+        try:
+            return await fetch(
+                *(self.api, self.path, self.port, path, MAX_ANSWER_BYTES, self.authorization),
+                body=body,
+                timeout_s=POST_TIMEOUT_S,
+            )
+        except GatewayError as error:
+            raise GatewayError(f"{CANNOT_FORWARD}{with_check(error, self.namespace)}") from error
+
+
+def with_check(error: GatewayError, namespace: str) -> str:
+    """Return the text of *error*, which may be about a missing right: then with the command that checks it.
+
+    *namespace* is that of the request; empty: all of them.
+    """
+    found = _MISSING_RIGHT.search(str(error)) if getattr(error, "status", 0) == _FORBIDDEN else None
+    if found is None:
+        return str(error)
+    verb, resource, subresource = found.groups()
+    part = f" --subresource={shlex.quote(subresource)}" if subresource else ""
+    scope = f" --namespace {shlex.quote(namespace)}" if namespace else " --all-namespaces"
+    return f"{error}; to see whether you may: kubectl auth can-i {verb} {resource}{part}{scope}"
 
 
 async def pod_ports(
-    settings: KubernetesSettings, namespace: str, selector: str, authorization: str = ""
+    settings: KubernetesSettings,
+    namespace: str,
+    selector: str,
+    authorization: str = "",
+    *,
+    or_elsewhere: bool = False,
 ) -> tuple[ApiClient, list[PodPort]]:
     """Return the client of the cluster, to be closed, and the admin ports of the gateway's pods.
 
-    *authorization* is for pages that need a credential. If it is empty, none is sent.
+    They are those of *namespace*. If it has none, *or_elsewhere* finds those of the only namespace that has
+    some. *authorization* is for pages that need a credential. If it is empty, none is sent.
 
     Raises:
         ClusterError: the pods cannot be listed.
-        GatewayError: there are none.
+        GatewayError: there are none, or several namespaces have some.
     """
     api = await asyncio.to_thread(connect, settings)
     try:
-        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods"
-        listed = await api.get(path, {"labelSelector": selector, "limit": str(MAX_PODS)})
-        pods = [pod for pod in listed.get("items") or () if isinstance(pod, dict)]
+        pods = await _pods(api, namespace, selector)
         if not pods:
-            raise GatewayError(f"no pods in namespace {namespace} with the labels {selector}")
-        return api, [_pod_port(api, path, pod, authorization) for pod in pods]
+            nothing = f"no pods in namespace {namespace} with the labels {selector}"
+            pods = await _pods_elsewhere(api, selector, nothing) if or_elsewhere else []
+            if not pods:
+                raise GatewayError(nothing + (", and none in another" if or_elsewhere else ""))
+        return api, [_pod_port(api, pod, authorization) for pod in pods]
     except BaseException:
         await api.close()
         raise
 
 
-def _pod_port(api: ApiClient, path: str, pod: dict[str, Any], authorization: str) -> PodPort:
-    name = str((pod.get("metadata") or {}).get("name"))
+async def _pods_elsewhere(api: ApiClient, selector: str, nothing: str) -> list[Json]:
+    """Return the pods of all namespaces. *nothing* begins the errors."""
+    try:
+        pods = await _pods(api, "", selector)
+    except ClusterError as error:
+        raise ClusterError(f"{nothing}; other namespaces cannot be searched: {error}") from error
+    namespaces = sorted({_namespace_of(pod) for pod in pods})
+    if len(namespaces) > 1:
+        raise GatewayError(f"{nothing}; found such pods in {', '.join(namespaces)}: name one of them")
+    return pods
+
+
+async def _pods(api: ApiClient, namespace: str, selector: str) -> list[Json]:
+    """Return the pods of *namespace*, or of all namespaces if it is empty, that have the labels."""
+    path = f"{_PATH}/{quote(namespace, safe='')}/pods" if namespace else "/api/v1/pods"
+    try:
+        listed = await api.get(path, {"labelSelector": selector, "limit": str(MAX_PODS)})
+    except ClusterError as error:
+        raise ClusterError(with_check(error, namespace), error.status) from error
+    pods = [pod for pod in listed.get("items") or () if isinstance(pod, dict)]
+    return [{**pod, "metadata": {"namespace": namespace, **(pod.get("metadata") or {})}} for pod in pods]
+
+
+def _namespace_of(pod: Json) -> str:
+    return str(pod["metadata"]["namespace"])
+
+
+def _pod_port(api: ApiClient, pod: Json, authorization: str) -> PodPort:
+    name, namespace = str(pod["metadata"].get("name")), _namespace_of(pod)
     phase = str((pod.get("status") or {}).get("phase") or "")
     port = next(
         (
@@ -166,5 +252,5 @@ def _pod_port(api: ApiClient, path: str, pod: dict[str, Any], authorization: str
         ADMIN_PORT,
     )
     is_running = phase == "Running"
-    pod_path = f"{path}/{quote(name, safe='')}" if is_running else ""
-    return PodPort(name, api, pod_path, port, phase, authorization)
+    path = f"{_PATH}/{quote(namespace, safe='')}/pods/{quote(name, safe='')}" if is_running else ""
+    return PodPort(name, api, namespace, path, port, phase, authorization)

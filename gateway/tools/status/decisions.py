@@ -10,6 +10,7 @@ from urllib.parse import quote, urlencode
 from admission_gateway_worker.text import printable
 from gateway.base.errors import GatewayError
 from gateway.base.terminal import Cell, Style, Styled
+from gateway.tools.offline.changes import changes
 from gateway.tools.status.reading import message_of
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ _STYLES: Final[dict[str, Style]] = {
 }
 _MAX_LINE_CHARS: Final = 500
 _MAX_LINES: Final = 50
-"""The most lines of one message."""
+"""The most lines of one message, or of the changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +140,11 @@ def _decision(one: Json, *, names_gateway: bool) -> Iterator[str]:
     yield _line(f"  configuration {one['configurationDigest'][:12]}, {one['milliseconds']:g} ms")
     if one["traceId"]:
         yield _line(f"  trace {one['traceId']}")
+    yield from webhook_lines(one)
+
+
+def webhook_lines(one: Json) -> Iterator[str]:
+    """Yield lines about the webhooks of the decision *one*, which has all details, and what they changed."""
     for hook in one["webhooks"]:
         place = f" by {hook['policy']} in pool {hook['pool']}" if hook["pool"] else ""
         mode = "" if hook["mode"] == "Enforce" else f", mode {hook['mode']}: no effect"
@@ -151,6 +157,13 @@ def _decision(one: Json, *, names_gateway: bool) -> Iterator[str]:
     for hook in one["notCalled"]:
         yield _line(f"  {hook['configuration']}/{hook['webhook']}: not called: {hook['reason']}")
     yield from (_line(f"  warning: {warning}") for warning in one["warnings"])
+    if one["object"] is None or one["object"] == one["finalObject"]:
+        return
+    yield "  changes:"
+    lines = list(changes(one["object"], one["finalObject"]))
+    yield from (_line(f"    {line}") for line in lines[:_MAX_LINES])
+    if len(lines) > _MAX_LINES:
+        yield f"    and {len(lines) - _MAX_LINES} more lines"
 
 
 def _outcome(outcome: object) -> Cell:
