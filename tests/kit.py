@@ -221,16 +221,16 @@ def call_command(
     stdin: bytes | None = None,
     environment: dict[str, str] | None = None,
     folder: Path | None = None,
+    program: str = "gateway.tools.cli",
 ) -> subprocess.CompletedProcess[str]:
     """As :func:`run_command` in this process, which saves the start of an interpreter.
 
-    *folder* is the working directory, instead of the project's.
+    *folder* is the working directory, instead of the project's. *program* is the module with its ``main``.
 
     Output of child processes of the command is not in the result. Afterwards standard streams, environment,
     working directory and log are as before. The command's own bounds are ``PATIENCE_S``.
     """
-    from gateway.tools.cli import main
-
+    main = importlib.import_module(program).main
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8") for _ in range(2))
     streams: dict[str, Any] = {
         "stdin": io.TextIOWrapper(io.BytesIO(stdin or b""), "utf-8"),

@@ -15,6 +15,7 @@ CLUSTER: Final = "cluster"
 
 NOT_RUN: Final[dict[str, str]] = {
     r": make (?!run)": "runs these tests",
+    r"kubectl krew ": "krew is not there; tests/deploy/test_krew.py unpacks the archive as krew does",
     r": docker ": "there is no registry; tests/deploy/test_image.py reads the Dockerfiles",
     r"completion (zsh|fish)": "for other shells than bash; tests/tools/test_completion.py has them",
     r"conformance ": "tests/conformance runs it",

@@ -130,6 +130,12 @@ MAIN: Final[dict[str, tuple[str, ...]]] = {
         "tests/recorded/",
     ),
     "kubectl": ("kubectl_shows_every_denial_and_failure_in_order", "gateway/pure/core/decision.py"),
+    "kubectl_plugin": (
+        "the_commands_of_the_page_do_what_it_says",
+        "gateway/tools/kubectl/",
+        "gateway/tools/status/explanations.py",
+        "docs/kubectl-plugin.md",
+    ),
     "kubelet": ("a_job_runs_to_its_completion",),
     "lock_outs": (
         "predictions_for_drawn_registrations_are_what_the_api_server_does",
