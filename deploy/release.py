@@ -5,6 +5,7 @@
 | below the folder | |
 |---|---|
 | ``python/``, ``go/``, ``typescript/``, ``rust/``, ``java/`` | see ``deploy.artifacts`` |
+| ``krew/`` | ``kubectl admission`` for krew, see ``deploy.krew`` |
 | ``chart/`` | the Helm chart as a package |
 | ``images/`` | the build context of all images |
 | ``sbom/`` | the gateway and what it needs, CycloneDX |
@@ -30,7 +31,7 @@ from importlib.metadata import distribution
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from deploy import artifacts, sbom
+from deploy import artifacts, krew, sbom
 from deploy.artifacts import BUILDERS, ROOT, copy_sources, git, pack, source_epoch
 from deploy.pinned import OWN, roots_of, select
 from deploy.version import changes, other_versions
@@ -78,6 +79,8 @@ def build(folder: Path, languages: Iterable[str]) -> list[str]:
             left_out.append(f"{language} is left out: {tool} is not installed")
         else:
             artifacts.build(language, folder)
+    if (folder / "python").exists():
+        krew.build(folder, f"{REPOSITORY}/releases/download/v{__version__}")
     pack_sources("deploy/chart", "admission-gateway", folder / "chart" / f"{NAME}.tgz")
     pack_sources("", NAME, folder / "images" / f"{NAME}-context.tar.gz", image_sources())
     (folder / "sbom").mkdir()
