@@ -7,6 +7,7 @@ Events that can happen several times in one review (a failed call, a denial) are
 from __future__ import annotations
 
 from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from typing import Final
 
 from admission_gateway_worker.text import printable
@@ -24,14 +25,20 @@ _SHOWN_CHARS: Final = 500
 class Problem:
     """One error of a configuration.
 
-    ``where`` names file, document and object (``policies.yaml: document 2: WorkerPool "a"``), ``field`` is
-    the path inside it (``webhooks[2].rules[0].operations``, empty for the whole), ``message`` has the found
-    and the expected value.
+    ``where`` names place and object (``policies.yaml:12:3: WorkerPool "a"``), ``field`` is the path inside it
+    (``webhooks[2].rules[0].operations``, empty for the whole), ``message`` has the found and the expected
+    value.
     """
 
     where: str
     field: str
     message: str
+    file: str = dataclass_field(default="", compare=False)
+    """The file of the place; empty without one."""
+    line: int = dataclass_field(default=0, compare=False)
+    """From 1. 0 without a place."""
+    column: int = dataclass_field(default=0, compare=False)
+    """From 1, in Unicode characters."""
 
     def __str__(self) -> str:
         parts = printable(self.where, _SHOWN_CHARS), printable(self.field, _SHOWN_CHARS)

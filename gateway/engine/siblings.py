@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Final
 
 import orjson
@@ -95,7 +95,7 @@ class Siblings:
             "pid": os.getpid(),
             "digest": decision.digest,
             "refused": decision.refused,
-            "problems": [(one.where, one.field, one.message) for one in decision.problems],
+            "problems": [astuple(one) for one in decision.problems],
             "sockets": decision.sockets,
         }
         # Without the file the others decide by themselves.

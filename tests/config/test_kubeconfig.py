@@ -162,7 +162,7 @@ def test_namespace_documents_are_ignored_with_a_warning(tmp_path: Path) -> None:
         appended.write(f"---\n{document}")
     (warning,) = load([file]).warnings
     assert str(warning) == (
-        f'{file}: document 2: Namespace "shop": has no effect: GatewayConfiguration.kubernetes takes '
+        f'{file}:6:1: Namespace "shop": has no effect: GatewayConfiguration.kubernetes takes '
         "namespaces from the cluster"
     )
     (tmp_path / "kube").unlink()

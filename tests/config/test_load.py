@@ -101,17 +101,13 @@ def test_problems_name_file_document_object_and_field(
     monkeypatch.chdir(tmp_path)
     assert problems(Path("conf"), Path("txt"), Path("gone")) == [
         (
-            'conf/a.yaml: document 3: MutatingWebhookConfiguration "x": webhooks[0].clientConfig.'
-            'worker.pool: there is no WorkerPool "pod"; did you mean "pods"?'
-        ),
-        (
-            'conf/b.yml: document 1: WorkerPool "Bad": metadata.name: found "Bad", expected a name of '
+            'conf/b.yml:3:12: WorkerPool "Bad": metadata.name: found "Bad", expected a name of '
             'at most 253 lower-case letters, digits, "-" and ".", '
             "with a letter or digit at both ends of each part"
         ),
-        'conf/b.yml: document 2: WorkerPool "a": apiVersion: is required',
-        "conf/c.json: document 1: found a list, expected a mapping with apiVersion and kind",
-        "txt: document 1: line 2, column 1: did not find expected node content, while parsing a flow node",
+        'conf/b.yml:6:1: WorkerPool "a": apiVersion: is required',
+        "conf/c.json:1:1: found a list, expected a mapping with apiVersion and kind",
+        "txt:2:1: did not find expected node content, while parsing a flow node",
         "gone: cannot be read: no such file or folder",
     ]
 
@@ -142,8 +138,8 @@ def test_problems_name_file_document_object_and_field(
             "{apiVersion: v1, kind: MutatingWebhookConfiguration}",
             'found "v1", expected admissionregistration.k8s.io/v1, admissionregistration.k8s.io/v1beta1 or ',
         ),
-        ('{apiVersion: v1, kind: "a\\e[1mb"}', 'document 1: "a\\u001b[1mb": kind: found the unknown kind'),
-        ("a: 1\na: 2", 'document 1: line 2: duplicate key "a", first in line 1'),
+        ('{apiVersion: v1, kind: "a\\e[1mb"}', 'a.yaml:1:18: "a\\u001b[1mb": kind: found the unknown kind'),
+        ("a: 1\na: 2", 'a.yaml:2:1: duplicate key "a", first in line 1'),
     ],
 )
 def test_unknown_objects_are_refused(text: str, problem: str, tmp_path: Path) -> None:
@@ -189,19 +185,19 @@ def test_problems_in_items_name_the_item(tmp_path: Path) -> None:
     )
     write(tmp_path, {"a.yaml": text})
     file = tmp_path / "a.yaml"
-    found = [problem.removeprefix(f"{file}: document 1: ") for problem in problems(file)]
+    found = [problem.removeprefix(f"{file}:") for problem in problems(file)]
     assert found == [
-        'List: items[1].metadata: line 6: duplicate key "name", first in line 6',
-        "List: items[2]: found the number 5, expected a mapping",
-        "List: extra: unknown field; known fields: apiVersion, kind, metadata, items",
+        '6:57: List: items[1].metadata: duplicate key "name", first in line 6',
+        "7:3: List: items[2]: found the number 5, expected a mapping",
+        "3:1: List: extra: unknown field; known fields: apiVersion, kind, metadata, items",
         (
-            'Namespace "A": items[1].metadata.name: found "A", expected a name of at most 63 lower-case '
-            'letters, digits and "-", with a letter or digit at both ends'
+            '6:48: Namespace "A": items[1].metadata.name: found "A", expected a name of at most 63 '
+            'lower-case letters, digits and "-", with a letter or digit at both ends'
         ),
-        "Namespace: items[3].metadata: is required",
+        "8:3: Namespace: items[3].metadata: is required",
         (
-            f'Namespace "a": items[4].metadata.name: found "a" a second time; the first: {file}: document 1: '
-            'Namespace "a", items[0]'
+            f'9:48: Namespace "a": items[4].metadata.name: found "a" a second time; the first: {file}:5:3: '
+            'Namespace "a"'
         ),
     ]
 
@@ -219,8 +215,8 @@ def test_a_name_is_taken_once_in_each_kind(text: str, label: str, tmp_path: Path
     write(tmp_path, {"a.yaml": text, "b.yaml": joined(NAMESPACE % "z", text)})
     assert problems(tmp_path) == [
         (
-            f'{tmp_path}/b.yaml: document 2: {label}: metadata.name: found "a" a second time; '
-            f"the first: {tmp_path}/a.yaml: document 1: {label}"
+            f'{tmp_path}/b.yaml:7:12: {label}: metadata.name: found "a" a second time; '
+            f"the first: {tmp_path}/a.yaml:1:1: {label}"
         )
     ]
 
@@ -239,8 +235,8 @@ def test_there_is_at_most_one_gateway_configuration(tmp_path: Path) -> None:
     assert load([tmp_path / "a.yaml"]).gateway.processes == 2
     [problem] = problems(tmp_path)
     assert problem == (
-        f"{tmp_path}/b.yaml: document 1: GatewayConfiguration: found a second one, expected at most one; "
-        f"the first: {tmp_path}/a.yaml: document 1: GatewayConfiguration"
+        f"{tmp_path}/b.yaml:1:1: GatewayConfiguration: found a second one, expected at most one; "
+        f"the first: {tmp_path}/a.yaml:1:1: GatewayConfiguration"
     )
 
 
@@ -266,9 +262,9 @@ def test_a_folder_means_the_files_directly_in_it_by_name(tmp_path: Path) -> None
         },
     )
     assert [problem.split(": ")[0] for problem in problems(tmp_path)] == [
-        *[f"{tmp_path}/a.json"] * 1,
-        f"{tmp_path}/b.yaml",
-        f"{tmp_path}/c.yml",
+        *[f"{tmp_path}/a.json:1:1"] * 1,
+        f"{tmp_path}/b.yaml:1:1",
+        f"{tmp_path}/c.yml:1:1",
     ]
 
 
@@ -304,7 +300,7 @@ def test_files_that_cannot_be_read_are_problems(tmp_path: Path) -> None:
     assert found[0] == "broken.yaml: cannot be read: No such file or directory"
     assert found[-1] == "pipe.yaml: is not a file"
     assert "large.yaml: has more than 16 MiB" in found
-    assert any(problem.startswith("good.yaml: document 1: X: ") for problem in found)
+    assert any(problem.startswith("good.yaml:1:1: X: ") for problem in found)
     assert any(
         "cannot be read" in problem and "loop" in problem
         for problem in [*found, *problems(tmp_path / "loop.yaml")]
@@ -324,7 +320,7 @@ def test_the_first_of_very_many_problems_are_reported(tmp_path: Path) -> None:
         load([tmp_path])
     problems = caught.value.problems
     assert len(problems) == MAX_PROBLEMS + 1
-    assert problems[0].where == f"{tmp_path / 'a.yaml'}: document 1"
+    assert problems[0].where == f"{tmp_path / 'a.yaml'}:1:5"
     assert problems[-1] == Problem(str(tmp_path / "a.yaml"), "", "found 1000 problems; the rest was not read")
 
 

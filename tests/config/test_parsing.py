@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -93,7 +94,7 @@ def test_values_that_json_does_not_have_are_refused_with_their_line(word: str, f
     else:
         [(path, message)] = found
         assert path == "a.b"
-        assert message.startswith("line 2: ")
+        assert message.startswith("line 2, column 6: ")
         assert fragment in message
 
 
@@ -115,8 +116,8 @@ def test_a_text_without_content_has_no_document(text: str) -> None:
 def test_a_duplicate_key_is_named_with_both_lines_and_the_first_one_holds() -> None:
     [parsed] = parse_yaml("spec:\n- {a: 1}\n- x: 1\n  y: 2\n  x: 3\n  z: {q: 1, q: 2}\n")
     assert parsed.found == [
-        ("spec[1]", 'line 5: duplicate key "x", first in line 3'),
-        ("spec[1].z", 'line 6: duplicate key "q", first in line 6'),
+        ("spec[1]", 'line 5, column 3: duplicate key "x", first in line 3'),
+        ("spec[1].z", 'line 6, column 13: duplicate key "q", first in line 6'),
     ]
     assert parsed.root == {"spec": [{"a": 1}, {"x": 1, "y": 2, "z": {"q": 1}}]}
 
@@ -134,7 +135,7 @@ def test_a_duplicate_key_is_named_with_both_lines_and_the_first_one_holds() -> N
 def test_keys_that_are_not_texts_are_refused(key: str, fragment: str) -> None:
     [(path, message)] = problems(f"a: 1\n{key}: 2")
     assert path == ""
-    assert message.startswith(f"line 2: found {fragment} as a key, expected a string")
+    assert re.match(f"line 2, column [13]: found {fragment} as a key, expected a string", message)
 
 
 def test_aliases_and_merge_keys_are_followed() -> None:
@@ -170,7 +171,7 @@ def test_an_alias_bomb_is_refused() -> None:
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 40)]
     [(path, message)] = problems("\n".join(lines))
     assert path == ""
-    assert message == f"line 6: the file has more than {MAX_VALUES:,} values, aliases written out"
+    assert message == f"line 6, column 45: the file has more than {MAX_VALUES:,} values, aliases written out"
 
 
 def test_a_bomb_of_merges_and_one_of_long_texts_are_refused() -> None:
@@ -191,7 +192,7 @@ def test_the_bound_counts_all_documents_of_a_file() -> None:
 @pytest.mark.parametrize("opening", ["[", '{"a":', "- "])
 def test_deep_nesting_is_a_problem(opening: str) -> None:
     [(_, message)] = problems(opening * 100_000)
-    assert message == f"line 1: nested deeper than {MAX_NESTING} levels"
+    assert re.fullmatch(rf"line 1, column \d+: nested deeper than {MAX_NESTING} levels", message)
 
 
 @pytest.mark.parametrize("levels", [MAX_NESTING + 1, 100_000])
@@ -205,7 +206,7 @@ def test_deep_nesting_is_a_problem_in_json(opening: str, closing: str, levels: i
 def test_deep_nesting_by_aliases_is_a_problem() -> None:
     lines = ["a0: &a0 [x]"] + [f"a{n}: &a{n} [*a{n - 1}]" for n in range(1, 200)]
     [(_, message)] = problems("\n".join(lines))
-    assert message == f"line {MAX_NESTING}: nested deeper than {MAX_NESTING} levels"
+    assert message == f"line {MAX_NESTING}, column 12: nested deeper than {MAX_NESTING} levels"
 
 
 def test_the_deepest_nesting_that_is_allowed_is_read() -> None:
@@ -238,7 +239,7 @@ def test_a_syntax_error_has_its_place(text: str, number: int, start: str) -> Non
 def test_documents_before_a_syntax_error_are_read() -> None:
     first, second = parse_yaml("a: 1\na: 2\n---\nb: 1\nb: 2\nc: [")
     assert (first.root, len(first.found)) == ({"a": 1}, 1)
-    assert (second.root, [message[:7] for _, message in second.found]) == (None, ["line 5:", "line 7,"])
+    assert (second.root, [message[:7] for _, message in second.found]) == (None, ["line 5,", "line 7,"])
 
 
 @pytest.mark.parametrize(
@@ -315,10 +316,12 @@ def test_both_parsers_read_the_same(loader: type[yaml.SafeLoader], monkeypatch: 
         "d": "e\nf\n",
     }
     assert problems("a: 1\na: 2\n1: 2") == [
-        ("", 'line 2: duplicate key "a", first in line 1'),
-        ("", "line 3: found the number 1 as a key, expected a string; put it in quotes"),
+        ("", 'line 2, column 1: duplicate key "a", first in line 1'),
+        ("", "line 3, column 1: found the number 1 as a key, expected a string; put it in quotes"),
     ]
-    assert problems("[" * 1_000) == [("", f"line 1: nested deeper than {MAX_NESTING} levels")]
+    assert problems("[" * 1_000) == [
+        ("", f"line 1, column {MAX_NESTING + 1}: nested deeper than {MAX_NESTING} levels")
+    ]
 
 
 def test_half_a_surrogate_pair_is_refused() -> None:

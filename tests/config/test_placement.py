@@ -155,8 +155,8 @@ def test_unknown_value_names_file_and_field(tmp_path: Path) -> None:
     file = tmp_path / "all.json"
     found = [(one.where, one.field, one.message) for one in caught.value.problems]
     assert found == [
-        (f"{file}: document 1: GatewayConfiguration", "items[0].policies.placement", expected),
-        (f'{file}: document 1: {VALIDATING} "p"', annotation, expected),
+        (f"{file}:1:159: GatewayConfiguration", "items[0].policies.placement", expected),
+        (f'{file}:1:472: {VALIDATING} "p"', annotation, expected),
     ]
 
 
@@ -412,7 +412,7 @@ def test_missing_owner_is_named_with_its_file_and_field(tmp_path: Path, placemen
     config = loaded(tmp_path, policy, binding(policy), gateway=plain)
     (warning,) = config.warnings
     assert str(warning) == (
-        f"{tmp_path / 'all.json'}: document 1: GatewayConfiguration: items[0].policies.installation: found "
+        f"{tmp_path / 'all.json'}:1:146: GatewayConfiguration: items[0].policies.installation: found "
         f"none, expected NAMESPACE/NAME, because placement is {placement}: {stays}"
     )
     (found,) = placements(config, NEWEST)

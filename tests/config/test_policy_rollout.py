@@ -183,7 +183,7 @@ BOMB = "a: &a [1,1,1,1,1,1,1,1,1]\n" + "".join(
         ("Warn", "", 'found the string "Warn", expected a mapping'),
         ("mode: Warn\n---\nmode: Audit", "", "found 2 documents, expected a mapping"),
         ("mode: [", "", "line 2, column 1: did not find expected node content"),
-        ("mode: Warn\nmode: Audit", "", 'line 2: duplicate key "mode", first in line 1'),
+        ("mode: Warn\nmode: Audit", "", 'line 2, column 1: duplicate key "mode", first in line 1'),
         ("{mode: Deny}", ".mode", 'found "Deny", expected Enforce, Warn, Audit or Shadow'),
         ("{plan: {stages: []}}", ".plan.stages", "is required with at least one entry"),
         ("{plan: {stages: [{mode: Audit, for: 24}]}}", ".plan.stages[0].for", "found the number 24"),

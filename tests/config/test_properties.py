@@ -186,7 +186,7 @@ def comparable(config: Config) -> object:
     """The configuration as plain values: webhooks compare by identity, warnings and clients name files."""
     warnings = sorted((warning.field, warning.message) for warning in config.warnings)
     values = dataclasses.asdict(config, dict_factory=lambda pairs: dict(p for p in pairs if p[0] != "place"))
-    return values | {"warnings": warnings, "source": b""}
+    return values | {"warnings": warnings, "source": b"", "documents": {}}
 
 
 def dumped(config: Config) -> list[dict[str, Any]]:

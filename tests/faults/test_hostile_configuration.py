@@ -59,7 +59,7 @@ def webhooks(**fields: object) -> str:
 
 
 TEXTS: dict[str, tuple[str | bytes, str]] = {
-    "billion laughs": (LAUGHS, "document 1: line 7: the file has more than 1,000,000 values"),
+    "billion laughs": (LAUGHS, "yaml:7:45: the file has more than 1,000,000 values"),
     "an alias of a long text": (
         f"a: &a {'x' * MIB}\nb: [{', '.join(['*a'] * 100_000)}]\n",
         "line 2: the file has",

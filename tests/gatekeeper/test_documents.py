@@ -387,6 +387,4 @@ def test_check_shows_problems_with_their_place(tmp_path: Path) -> None:
     )
     found = call_command("check", "--config", tmp_path)
     assert found.returncode == 1
-    assert (
-        'a.yaml: document 1: Never "a": kind: there is no ConstraintTemplate' in found.stderr + found.stdout
-    )
+    assert 'a.yaml:2:1: Never "a": kind: there is no ConstraintTemplate' in found.stderr + found.stdout

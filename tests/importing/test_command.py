@@ -244,7 +244,7 @@ def test_an_unreadable_document_does_not_affect_others(tmp_path: Path) -> None:
     done = run(tmp_path)
     assert done.returncode == 1
     assert names(done.stdout) == [(VALIDATING, "good")]
-    assert f"error: {tmp_path}/broken.yaml: document 1: " in done.stderr
+    assert f"error: {tmp_path}/broken.yaml:2:1: " in done.stderr
     last = done.stderr.splitlines()[-1]
     assert last.startswith("admission-gateway: unreadable documents were not imported"), last
     assert last.endswith("Correct them or remove them from the files; --exclude does not apply to them"), last
@@ -412,7 +412,7 @@ def test_a_bundle_that_a_controller_writes_is_followed(tmp_path: Path, form: str
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("a: [", "document 1"), ("- 1", "expected a mapping"), (b"\xff", "is not UTF-8 text")],
+    [("a: [", "bad.yaml:2:1: "), ("- 1", "expected a mapping"), (b"\xff", "is not UTF-8 text")],
 )
 def test_a_file_that_cannot_be_read_is_one_line(tmp_path: Path, content: Any, message: str) -> None:
     file = tmp_path / "bad.yaml"

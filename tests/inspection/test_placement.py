@@ -94,7 +94,7 @@ def test_check_names_the_missing_owner(tmp_path: Path) -> None:
     (line,) = done.stdout.splitlines()[1:]
     assert line.startswith(f'info: {KIND} "moves": placement Auto: the gateway evaluates it: {absent}')
     (warning,) = (one for one in done.stderr.splitlines() if "installation" in one)
-    assert f"{file}: document 1: " in warning
+    assert f"{file}:1:" in warning
     assert "found Auto, without policies.installation in the GatewayConfiguration, expected" in warning
 
 

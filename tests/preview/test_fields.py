@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.tools.preview.fields import MAX_PARTS, field_in, parse_field
+from gateway.config.yaml.field_paths import MAX_PARTS, parse_field
+from gateway.tools.preview.fields import field_in
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.config.yaml.field_paths import parse_field
 from gateway.pure.workloads.defaults import with_defaults
 from gateway.pure.workloads.expansion import created_by, direct
-from gateway.tools.preview.fields import parse_field
 from gateway.tools.preview.findings import Origin
 from gateway.tools.preview.manifests import Manifest, Text
 

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.config.yaml.parsing import parse_json, parse_yaml
-from gateway.tools.preview.positions import common_path, positions, region_of, value_at
+from gateway.config.yaml.positions import positions, region_of
+from gateway.tools.preview.positions import common_path, value_at
 
 KEYS = st.text("abcXYZ09-_./ éß😀'\"#:\t", min_size=1, max_size=8)
 SCALARS = st.none() | st.booleans() | st.integers(-9, 9) | st.text("ab \n'\":#-é😀\t\u2028", max_size=12)

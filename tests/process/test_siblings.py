@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tests.kit import StartGateway
     from tests.worker.server import StartWorker
 
-PROBLEM = Problem("a.yaml: document 1", "webhooks[0]", "found …")
+PROBLEM = Problem("a.yaml:5:3", "webhooks[0]", "found …", "a.yaml", 5, 3)
 
 
 def socket_of(pool: WorkerPool) -> Sequence[str]:

@@ -44,6 +44,7 @@ from gateway.config.kinds.names import (
 )
 from gateway.config.kinds.rollout import RolloutEntry
 from gateway.config.kinds.validation import Rule
+from gateway.config.yaml.documents import ADMISSION_GROUP, GATEWAY_VERSION
 from gateway.pure.core.labels import EVERYTHING, Selector
 from gateway.pure.core.webhook import (
     FailurePolicy,
@@ -273,3 +274,10 @@ class _OldMutatingEntry(_OldEntry, MutatingEntry):
 V1: Final[Mapping[Phase, type[WebhookEntry]]] = {"mutate": MutatingEntry, "validate": WebhookEntry}
 """The entries of ``v1``, which is the version of custom resources too."""
 V1BETA1: Final[Mapping[Phase, type[WebhookEntry]]] = {"mutate": _OldMutatingEntry, "validate": _OldEntry}
+WEBHOOK_VERSIONS: Final = {
+    f"{ADMISSION_GROUP}/v1": V1,
+    f"{ADMISSION_GROUP}/v1beta1": V1BETA1,
+    # The version of custom resources: the same fields and defaults, and a status.
+    GATEWAY_VERSION: V1,
+}
+"""The entries by the apiVersion of their configuration."""

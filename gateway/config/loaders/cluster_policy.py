@@ -154,7 +154,7 @@ class ClusterPolicyDocuments(Loader[_Read]):
         def make() -> Iterator[Webhook]:
             if part.for_worker is not None and engine is None:
                 for path, message in part.spec.language_problems():
-                    part.document.problems.add(path, message)
+                    part.document.problems.add_for_gateway(path, message)
                 return
             if policy is not None:
                 in_force = KyvernoClusterPolicy(

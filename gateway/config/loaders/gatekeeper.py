@@ -158,7 +158,9 @@ class GatekeeperDocuments(Loader[_Part]):
                 part.check(engine)
             elif engine is None and isinstance(part, Template) and part.is_rego:
                 message = f"the template {shown(part.id)} has Rego only: {NEEDS_ENGINE}"
-                part.document.problems.add(part.code_path, f"{message}, or add code of the engine {CEL}")
+                part.document.problems.add_for_gateway(
+                    part.code_path, f"{message}, or add code of the engine {CEL}"
+                )
             elif engine is None and isinstance(part, _ReadConfig) and part.sync:
                 part.document.problems.warn(part.sync, _NO_SYNC)
             if engine is not None and mutators:
@@ -186,7 +188,9 @@ class GatekeeperDocuments(Loader[_Part]):
                 hint = did_you_mean(part.kind, sorted(self._templates)) if is_compared else ""
                 self._hints -= 1
                 message = f"there is no ConstraintTemplate with the kind {shown(part.kind)}{hint}"
-                part.document.problems.add(child(part.document.path, "kind"), message)
+                part.document.problems.add(
+                    child(part.document.path, "kind"), message, lacks=part.kind.lower()
+                )
             return ()
         excluded, engine, expansions = self._excluded, self.engines.gatekeeper, tuple(self._expansions)
 

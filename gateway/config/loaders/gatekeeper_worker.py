@@ -112,7 +112,7 @@ class ForWorker(Part):
             return
         if about.is_problem:
             message = f"found {shown(self.kind)} of {self.group}, which {about.without}"
-            problems.add(child(self.document.path, "kind"), message)
+            problems.add_for_gateway(child(self.document.path, "kind"), message)
         else:
             problems.warn(self.document.path, about.without)
 

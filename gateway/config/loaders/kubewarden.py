@@ -131,7 +131,7 @@ class KubewardenDocuments(Loader[ReadPolicy]):
         def make() -> Iterator[Webhook]:
             if engine is None:
                 path = child(child(part.document.path, "spec"), "module")
-                part.document.problems.add(path, _NO_ENGINE)
+                part.document.problems.add_for_gateway(path, _NO_ENGINE)
             elif not part.document.problems.found:
                 yield part.entry(engine)
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from gateway.config.kinds.worker_pool import WorkerPool
     from gateway.config.merge.custom_resource import CustomResource
+    from gateway.config.yaml.documents import Document
     from gateway.pure.cel.paths import Paths
     from gateway.pure.core.exemptions import PolicyException
     from gateway.pure.core.namespace import Namespace
@@ -66,6 +67,8 @@ class Config:
     """The objects of files that policies read."""
     object_kinds: frozenset[KindKey] = field(default=frozenset(), repr=False, compare=False)
     """The kinds of objects that policies read, wherever these are."""
+    documents: Mapping[str, Document] = field(default_factory=dict, repr=False, compare=False)
+    """The documents of files, by ``Problems.where`` and by kind and name."""
     named_files: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     """The paths that the documents name, and how they write them. Others are from the command line."""
 
@@ -73,6 +76,17 @@ class Config:
     def webhooks(self) -> tuple[Webhook, ...]:
         """All of them."""
         return self.mutating + self.validating
+
+
+def located(problem: Problem, documents: Mapping[str, Document]) -> Problem:
+    """Return *problem* with its place in the file, if it names one of *documents*."""
+    document = documents.get(problem.where)
+    if document is None or not problem.where:
+        return problem
+    path = problem.field
+    if document.path and not path.startswith(document.path):
+        path = f"{document.path}.{path}"
+    return document.problems.problem(path, problem.message)
 
 
 def ca_bundle_sources(config: Config) -> frozenset[CaBundleSource]:

@@ -160,7 +160,8 @@ class PolicyDocuments:
                 if not document.problems.found:
                     params.append(content)
             elif not document.problems.is_full:
-                fields.problem(*_unknown_kind(kind, version, versions, known))
+                path, message, is_unknown = _unknown_kind(kind, version, versions, known)
+                fields.problems.add(fields.at(path), message, lacks="" if is_unknown else None)
             count += len(document.problems.found)
             if count >= MAX_PROBLEMS:
                 break
@@ -261,20 +262,24 @@ def _unfound(kind: ParamKind | None, ref: ParamRef | None, store: FixedParams) -
 
 def _unknown_kind(
     kind: str, version: str, versions: Mapping[str, Collection[str]], known: Collection[str]
-) -> tuple[str, str]:
-    """Return field and message of a problem: *versions* are those of each paramKind."""
+) -> tuple[str, str, bool]:
+    """Return field and message of a problem: *versions* are those of each paramKind.
+
+    With whether it may be the kind of parameters of a policy that is not read.
+    """
     if kind in versions:
         expected = f"expected {one_of(sorted(versions[kind]))}, which policies read"
-        return "apiVersion", f"found {shown(version)}, {expected}"
+        return "apiVersion", f"found {shown(version)}, {expected}", False
     # A kind that is none is a problem of its own.
     known = [*known, *(each for each in versions if dns_1035_label(each.lower()) is None)]
     hint = did_you_mean(kind, known)
-    if not hint:
+    is_unknown = not hint
+    if is_unknown:
         about = (
             f"parameters need a policy with their paramKind; for expressions {listing_of_kind(version, kind)}"
         )
         hint = f", expected {one_of(known)}; {about}"
-    return "kind", f"found the unknown kind {shown(kind)}{hint}"
+    return "kind", f"found the unknown kind {shown(kind)}{hint}", is_unknown
 
 
 def read_object(fields: Fields) -> tuple[str, str, dict[str, object]]:

@@ -24,8 +24,9 @@ from gateway.config.kinds.policy_exception import (
     unknown_webhooks,
 )
 from gateway.config.kinds.webhook_configuration import WebhookConfiguration, read_webhook_configuration
-from gateway.config.kinds.webhook_entry import V1, V1BETA1
+from gateway.config.kinds.webhook_entry import WEBHOOK_VERSIONS
 from gateway.config.kinds.worker_pool import WorkerPool, read_worker_pool
+from gateway.config.merge.following import leave_out_following
 from gateway.config.merge.model import Config
 from gateway.config.merge.policy_authors import AUTHORS, authors_policy
 from gateway.config.merge.policy_documents import PolicyDocuments
@@ -55,15 +56,10 @@ NO_AUTHORIZER = (
     "found authorizer, which requires a cluster; expected GatewayConfiguration.kubernetes to name one"
 )
 
-_WEBHOOK_VERSIONS = {
-    f"{ADMISSION_GROUP}/v1": V1,
-    f"{ADMISSION_GROUP}/v1beta1": V1BETA1,
-    # The version of custom resources: the same fields and defaults, and a status.
-    GATEWAY_VERSION: V1,
-}
+_KIND_OF = {phase: kind for kind, phase in PHASES.items()}
 _KUBERNETES_VERSIONS = (f"{ADMISSION_GROUP}/v1", f"{ADMISSION_GROUP}/v1beta1")
 _KINDS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(PHASES, tuple(_WEBHOOK_VERSIONS)),
+    **dict.fromkeys(PHASES, tuple(WEBHOOK_VERSIONS)),
     "WorkerPool": (GATEWAY_VERSION,),
     **dict.fromkeys((NAMESPACED, CLUSTER_WIDE, "GatewayConfiguration"), (GATEWAY_VERSION,)),
     "Namespace": ("v1",),
@@ -126,7 +122,7 @@ def read(found: Iterable[Document], readable: Readable | None = None, servers: I
     for document, path, pool in collected.references:
         if ("WorkerPool", pool) not in collected.first_of and not document.problems.is_full:
             hint = did_you_mean(pool, collected.pools)
-            document.problems.add(path, f"there is no WorkerPool {shown(pool)}{hint}")
+            document.problems.add(path, f"there is no WorkerPool {shown(pool)}{hint}", lacks=pool)
     collected.need_cluster.extend(collected.policies.need_cluster(NO_AUTHORIZER, params))
     _check_cluster(collected)
     backends = {url: url for url in servers}
@@ -138,6 +134,7 @@ def read(found: Iterable[Document], readable: Readable | None = None, servers: I
         backends=backends,
         engines=collected.gateway.policies.engines,
     )
+    leave_out_following(documents, collected.first_of)
     # If there are problems, the name of a webhook that could not be read would be another one.
     problems = (
         _problems(documents)
@@ -150,7 +147,7 @@ def read(found: Iterable[Document], readable: Readable | None = None, servers: I
     collected.policies.warn_of_settings(collected.gateway.policies)
     warnings = [warning for document in documents for warning in document.problems.warnings()]
     warnings += _unknown_namespaces(collected)
-    config = _config(collected, bound, tuple(warnings))
+    config = _config(documents, collected, bound, tuple(warnings))
     return replace(
         config,
         source=_source(documents),
@@ -173,7 +170,7 @@ def _check_cluster(collected: _Collected) -> None:
     """Report what needs a cluster without one, and warn of namespaces beside one."""
     if collected.gateway.kubernetes is None:
         for document, path, message in collected.need_cluster:
-            document.problems.add(path, message)
+            document.problems.add_for_gateway(path, message)
         return
     for (kind, _), document in collected.first_of.items():
         if kind == "Namespace":
@@ -267,7 +264,9 @@ def _unknown_namespaces(collected: _Collected) -> Iterator[Problem]:
                     "calls for requests in namespaces fail, because no namespace is known; expected "
                     "GatewayConfiguration.kubernetes, or Namespace documents"
                 )
-                yield Problem(client.place, "parametersFrom", message)
+                document = collected.first_of[_KIND_OF[hook.phase], hook.configuration]
+                path = client.place.rpartition(": ")[2]
+                yield document.problems.problem(f"{path}.parametersFrom", message)
 
 
 def _problems(documents: Sequence[Document]) -> list[Problem]:
@@ -300,7 +299,7 @@ def _read(document: Document, collected: _Collected) -> None:
         fields.accept("status")
     name = ""
     if kind in PHASES:
-        configuration = read_webhook_configuration(fields, PHASES[kind], _WEBHOOK_VERSIONS[version])
+        configuration = read_webhook_configuration(fields, PHASES[kind], WEBHOOK_VERSIONS[version])
         name = configuration.name
         collected.configurations.append(configuration)
         collected.references.extend((document, path, pool) for path, pool in configuration.pools)
@@ -343,7 +342,12 @@ def _check_first(document: Document, collected: _Collected, kind: str, name: str
         document.repeats(name, first)
 
 
-def _config(collected: _Collected, bound: tuple[Webhook, ...], warnings: tuple[Problem, ...]) -> Config:
+def _config(
+    read: Sequence[Document],
+    collected: _Collected,
+    bound: tuple[Webhook, ...],
+    warnings: tuple[Problem, ...],
+) -> Config:
     configurations = sorted(collected.configurations, key=lambda configuration: configuration.name.encode())
 
     def webhooks(phase: Phase) -> tuple[Webhook, ...]:
@@ -366,6 +370,7 @@ def _config(collected: _Collected, bound: tuple[Webhook, ...], warnings: tuple[P
     def of_phase(phase: Phase) -> tuple[Webhook, ...]:
         return tuple(policy for policy in bound if policy.phase == phase)
 
+    documents = {name: one for one in read for name in (one.problems.where, one.problems.label)}
     return Config(
         mutating=call_order.in_call_order((*of_phase("mutate"), *webhooks("mutate"))),
         validating=(*of_phase("validate"), *webhooks("validate")),
@@ -376,5 +381,6 @@ def _config(collected: _Collected, bound: tuple[Webhook, ...], warnings: tuple[P
         configurations=frozenset((each.phase, each.name) for each in configurations),
         policies=frozenset(policies),
         loaded=frozenset(() if collected.policies.loaded is None else collected.policies.loaded.names),
+        documents=documents,
         warnings=warnings,
     )

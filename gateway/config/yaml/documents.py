@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypeGuard
 from gateway.base.text import described, shown
 from gateway.config.yaml.fields import Fields, Problems, child
 from gateway.config.yaml.parsing import parse_json, parse_yaml
+from gateway.config.yaml.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -161,8 +162,8 @@ class Document:
 
     @property
     def place(self) -> str:
-        """File, number and path, for messages."""
-        return f"{self.problems.where}, {self.path}" if self.path else self.problems.where
+        """Where it is, for messages."""
+        return self.problems.place(self.path)
 
     def repeats(self, name: str, first: Document) -> None:
         """Add the problem that *first* has the *name* of this object already."""
@@ -176,7 +177,7 @@ class Document:
 
 def unreadable(file: Path, message: str) -> Document:
     """Return the document for a *file* that cannot be read."""
-    return Document(file, Problems(str(file), [("", message)]), None)
+    return Document(file, Problems(str(file), found=[("", message)]), None)
 
 
 def read_documents(file: Path, text: str) -> Iterator[Document]:
@@ -184,37 +185,44 @@ def read_documents(file: Path, text: str) -> Iterator[Document]:
 
     A document that cannot be read has no content. Never raises, whatever *text* is.
     """
-    for parsed in parse_json(text) if file.suffix == ".json" else parse_yaml(text):
-        problems = Problems(f"{file}: document {parsed.number}", parsed.found, folder=file.parent)
+    source = Source(file, text)
+    for parsed in parse_json(text) if source.is_json else parse_yaml(text):
+        problems = _problems(source, parsed.number)
+        problems.found, problems.parsed = parsed.found, len(parsed.found)
         if parsed.root is not None:
-            yield from _objects(file, parsed.root, "", problems)
+            yield from _objects(source, parsed.root, "", problems)
         elif parsed.found:
             yield Document(file, problems, None)
 
 
-def _objects(file: Path, content: object, path: str, problems: Problems) -> Iterator[Document]:
+def _problems(source: Source, number: int) -> Problems:
+    where = f"{source.file}: document {number}"
+    return Problems(where, folder=source.file.parent, source=source, number=number)
+
+
+def _objects(source: Source, content: object, path: str, problems: Problems) -> Iterator[Document]:
     if not _is_mapping(content):
         problems.add(path, f"found {described(content)}, expected a mapping with apiVersion and kind")
-        yield Document(file, problems, None, path, is_object=False)
+        yield Document(source.file, problems, None, path, is_object=False)
         return
-    document_place = problems.where
-    problems.where += _label(content)
+    problems.label = _label(content)
+    if problems.label:
+        problems.where += f": {problems.label}"
     version, kind = content.get("apiVersion"), content.get("kind")
     if not isinstance(version, str) or not isinstance(kind, str) or (version, kind) not in _LIST_KINDS:
-        yield Document(file, problems, content, path)
+        yield Document(source.file, problems, content, path)
         return
     fields = Fields(content, path, problems)
     fields.accept("apiVersion", "kind", "metadata")
     items = fields.mappings("items")
     fields.finish()
-    yield Document(file, problems, None)
+    yield Document(source.file, problems, None)
     item_kind = _LIST_KINDS[version, kind]
     # In a list of one kind, as the API serves it, items have neither apiVersion nor kind.
     common: dict[str, object] = {"apiVersion": version, "kind": item_kind} if item_kind else {}
     for item in items:
-        yield from _objects(
-            file, common | dict(item.content), item.path, Problems(document_place, folder=file.parent)
-        )
+        in_list = _problems(source, problems.number)
+        yield from _objects(source, common | dict(item.content), item.path, in_list)
 
 
 def _is_mapping(content: object) -> TypeGuard[dict[str, object]]:
@@ -227,4 +235,4 @@ def _label(content: dict[str, object]) -> str:
         return ""
     name = metadata.get("name") if _is_mapping(metadata) else None
     shown_kind = kind if kind.isidentifier() and len(kind) <= 80 else shown(kind)
-    return f": {shown_kind} {shown(name)}" if isinstance(name, str) and name else f": {shown_kind}"
+    return f"{shown_kind} {shown(name)}" if isinstance(name, str) and name else shown_kind

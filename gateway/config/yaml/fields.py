@@ -15,7 +15,7 @@ import math
 import re
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from gateway.base.errors import Problem
 from gateway.base.text import described, did_you_mean, one_of, shown
@@ -31,13 +31,24 @@ if TYPE_CHECKING:
 S = TypeVar("S", bound=str)
 D = TypeVar("D")
 
+GATEWAY_CONFIGURATION = "GatewayConfiguration"
 MAX_PROBLEMS = 1000
 """Problems of a document, and of a configuration: a file of another kind would have millions."""
 
 RFC_3339 = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[-+][0-9]{2}:[0-9]{2})"
 )
+_PLACE = re.compile(r"line (\d{1,9}), column (\d{1,9}): (.*)", re.DOTALL)
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+
+
+class Places(Protocol):
+    """Where the fields of a file's documents are."""
+
+    file: Path
+
+    def place(self, number: int, path: str, message: str) -> tuple[int, int]:
+        """Return line and column of the field at *path* in document *number*, about which *message* is."""
 
 
 @dataclass(slots=True)
@@ -46,8 +57,12 @@ class Problems:
 
     where: str
     """File, document, kind and name; completed once kind and name are known."""
+    label: str = ""
+    """Kind and name alone."""
     found: list[tuple[str, str]] = field(default_factory=list)
     """Field path and message."""
+    lacking: dict[tuple[str, str], str] = field(default_factory=dict)
+    """The problems that another document is absent, and its name or ``GATEWAY_CONFIGURATION``."""
     questionable: list[tuple[str, str]] = field(default_factory=list)
     """Warnings: field path and message of values that are accepted, but probably a mistake."""
     folder: Path | None = None
@@ -55,6 +70,12 @@ class Problems:
     named_files: dict[str, str] = field(default_factory=dict)
     """The paths that :meth:`resolve` returned, and the texts from which they were made."""
 
+    source: Places | None = None
+    """Knows where the fields are. None for what is in no file."""
+    number: int = 0
+    """Of the document in the file, from 1."""
+    parsed: int = 0
+    """How many of the problems are the parser's, whose messages begin with their places."""
     null_is_empty: bool = False
     """Whether null in a list or mapping is the empty value: the kind is one that the API server decodes."""
 
@@ -63,10 +84,19 @@ class Problems:
         """Whether it has ``MAX_PROBLEMS``; further problems are dropped."""
         return len(self.found) >= MAX_PROBLEMS
 
-    def add(self, path: str, message: str) -> None:
-        """Add a problem of the field at *path* (the whole document if it is empty)."""
+    def add(self, path: str, message: str, lacks: str | None = None) -> None:
+        """Add a problem of the field at *path* (the whole document if it is empty).
+
+        *lacks* is the name of the document whose absence is the problem; empty if it may have any name.
+        """
         if not self.is_full:
             self.found.append((path, message))
+            if lacks is not None:
+                self.lacking[path, message] = lacks
+
+    def add_for_gateway(self, path: str, message: str) -> None:
+        """Add a problem that another GatewayConfiguration solves."""
+        self.add(path, message, lacks=GATEWAY_CONFIGURATION)
 
     def warn(self, path: str, message: str) -> None:
         """Add a warning about the field at *path*."""
@@ -81,11 +111,39 @@ class Problems:
 
     def errors(self) -> list[Problem]:
         """The problems, with their place."""
-        return [Problem(self.where, path, message) for path, message in self.found]
+        return [self.problem(*found, is_parsed=index < self.parsed) for index, found in enumerate(self.found)]
 
     def warnings(self) -> list[Problem]:
         """The warnings, with their place."""
-        return [Problem(self.where, path, message) for path, message in self.questionable]
+        return [self.problem(path, message) for path, message in self.questionable]
+
+    def place(self, path: str) -> str:
+        """Where the field at *path* is, for messages: file, line and column, kind and name."""
+        if self.source is None:
+            return f"{self.where}, {path}" if path else self.where
+        return self.problem(path, "").where
+
+    def problem(self, path: str, message: str, *, is_parsed: bool = False) -> Problem:
+        """Return *message* about the field at *path*, with its place.
+
+        *is_parsed* is whether the message is a parser's and begins with its place.
+        """
+        source = self.source
+        if source is None:
+            return Problem(self.where, path, message)
+        line, column, message = (is_parsed and position_in(message)) or (
+            *source.place(self.number, path, message),
+            message,
+        )
+        where = f"{source.file}:{line}:{column}"
+        label = f"{where}: {self.label}" if self.label else where
+        return Problem(label, path, message, str(source.file), line, column)
+
+
+def position_in(message: str) -> tuple[int, int, str] | None:
+    """Return line, column and the rest of *message*, a parser's; None if it begins with no place."""
+    named = _PLACE.fullmatch(message)
+    return None if named is None else (int(named[1]), int(named[2]), named[3])
 
 
 def child(path: str, name: str) -> str:

@@ -65,11 +65,17 @@ def parse_json(text: str, lines_before: int = 0) -> Iterator[Parsed]:
 
     *lines_before* are the lines of the file before *text*, for the lines in messages.
     """
+    for number, part, before in json_parts(text, lines_before):
+        yield _JsonReader(Parsed(number), before).read(part)
+
+
+def json_parts(text: str, lines_before: int) -> Iterator[tuple[int, str, int]]:
+    """Yield number and text of each JSON document in *text*, and the lines of the file before it."""
     number = 0
     for part in _SEPARATOR.split(text):
         if part.strip():
             number += 1
-            yield _JsonReader(Parsed(number), lines_before).read(part)
+            yield number, part, lines_before
         lines_before += part.count("\n")
 
 
@@ -337,7 +343,7 @@ class _YamlReader:
             if part is not None:
                 path = child(path, part) if isinstance(part, str) else f"{path}[{part}]"
         assert self.begun is not None
-        self.begun.found.append((path, f"line {self._line(event)}: {message}"))
+        self.begun.found.append((path, f"{self._place(event)}: {message}"))
         if len(self.begun.found) >= MAX_PROBLEMS:
             self._refuse(event, "too many problems; the rest of the file is not read")
 
@@ -345,8 +351,12 @@ class _YamlReader:
         assert event.start_mark is not None  # absent only in events that are made to be written
         return self._lines_before + event.start_mark.line + 1
 
+    def _place(self, event: yaml.Event) -> str:
+        assert event.start_mark is not None  # as in _line
+        return f"line {self._line(event)}, column {event.start_mark.column + 1}"
+
     def _refuse(self, event: yaml.Event, message: str) -> NoReturn:
-        raise _UnreadableError(f"line {self._line(event)}: {message}")
+        raise _UnreadableError(f"{self._place(event)}: {message}")
 
 
 def is_merge(event: yaml.Event) -> bool:

@@ -104,6 +104,7 @@ def _problems(name: str, problems: Sequence[Problem]) -> Json:
     return {
         name: [
             {"where": one.where, "field": one.field, "message": one.message}
+            | ({"file": one.file, "line": one.line, "column": one.column} if one.file else {})
             for one in problems[:SHOWN_PROBLEMS]
         ],
         f"{name}LeftOut": max(len(problems) - SHOWN_PROBLEMS, 0),

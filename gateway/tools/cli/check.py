@@ -45,7 +45,7 @@ def run(parsed: argparse.Namespace, _: list[str]) -> int:
         ConfigError: the configuration is invalid.
     """
     from gateway.config.merge.load import load, require_webhooks
-    from gateway.config.merge.model import ending, summary
+    from gateway.config.merge.model import ending, located, summary
     from gateway.tools.inspection.placement import placement_findings, print_placements
     from gateway.tools.inspection.ready_made import ready_made_problems
 
@@ -55,11 +55,12 @@ def run(parsed: argparse.Namespace, _: list[str]) -> int:
     has_custom_resources = kubernetes is not None and kubernetes.custom_resources
     if not parsed.allow_empty and not has_custom_resources:
         require_webhooks(config, parsed.config)
-    problems = [*ready_made_problems(config), *_of_serving_certificate(config)]
-    warnings = (*config.warnings, *ending(config, time.time()), *_of_policies(config), *_of_plans(config))
+    found = (*ready_made_problems(config), *_of_serving_certificate(config))
+    judged = (*ending(config, time.time()), *_of_policies(config), *_of_plans(config))
+    warnings = (*config.warnings, *(located(one, config.documents) for one in judged))
     logs.print_error(*(f"warning: {warning}" for warning in warnings))
-    if problems:
-        raise ConfigError(problems)
+    if found:
+        raise ConfigError([located(one, config.documents) for one in found])
     if config.gateway.tls.cert_file is None and config.gateway.tls.self_managed is None:
         logs.print_error("warning: no tls.certFile: serve needs --tls-cert and --tls-key, or --dev")
     if has_custom_resources and not parsed.cluster:

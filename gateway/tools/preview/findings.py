@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from gateway.config.yaml.field_paths import parse_field
 from gateway.engine.second_pass import conflicts
 from gateway.pure.core.field_changes import path_text
 from gateway.pure.core.verdict import Denied, DryRunRefused, Failed, FailureReason
-from gateway.tools.preview.fields import field_in, parse_field
+from gateway.tools.preview.fields import field_in
 from gateway.tools.preview.model import CONFLICT, NOT_STABLE, WEBHOOK_FAILURE, Finding
 from gateway.tools.preview.positions import common_path, value_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from gateway.config.yaml.field_paths import FieldPath
     from gateway.engine.dry_run import DryRun
     from gateway.engine.object_review import Json
     from gateway.engine.second_pass import ChangedAgain
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     from gateway.pure.workloads.known import Refusal
     from gateway.tools.preview.manifests import Manifest, Place
     from gateway.tools.preview.model import Kind, Level
-    from gateway.tools.preview.positions import Path
 
 MAX_CAUSES: Final = 100
 """Causes of one denial that are findings of their own."""
@@ -38,11 +39,11 @@ class Origin(NamedTuple):
     """Where an object comes from, for the places of its fields."""
 
     manifest: Manifest
-    chain: tuple[tuple[Json, Path], ...] = ()
+    chain: tuple[tuple[Json, FieldPath], ...] = ()
     """From the object of the input on: each object that led to this one, and the path in it of what became
     this one."""
 
-    def created(self, owner: Json, kind: str, template: Path) -> Origin:
+    def created(self, owner: Json, kind: str, template: FieldPath) -> Origin:
         """Return the origin of an object of *kind* that is created from *owner*.
 
         *template* is the path in *owner* of the template of Pods.
@@ -52,7 +53,7 @@ class Origin(NamedTuple):
             template = template[:-2]
         return self._replace(chain=(*self.chain, (owner, template)))
 
-    def place(self, found: object, path: Path) -> Place:
+    def place(self, found: object, path: FieldPath) -> Place:
         """Return the place of the field at *path* of the object *found*."""
         for owner, base in reversed(self.chain):
             path = (*base, *common_path(path, found, value_at(owner, base)))

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gateway.base.report_lines import number_of
 from gateway.config.kinds.gateway_configuration import NEWEST_VERSION, has_go_types
+from gateway.config.yaml.field_paths import parse_field
 from gateway.tools.forecast.findings import Finding, limits, of_config, of_object
-from gateway.tools.preview.fields import parse_field
 from gateway.tools.preview.manifests import Input, Manifest, Place, Unreadable
 from gateway.tools.preview.model import Previewed
 

@@ -21,25 +21,26 @@ from typing import IO, TYPE_CHECKING, Final, NamedTuple, cast
 from gateway.base.errors import GatewayError
 from gateway.base.files import MAX_FILE_BYTES, SUFFIXES
 from gateway.base.text import described
+from gateway.config.yaml.field_paths import parse_field
+from gateway.config.yaml.fields import position_in
 from gateway.config.yaml.parsing import parse_json, parse_yaml
-from gateway.tools.preview.fields import parse_field
-from gateway.tools.preview.positions import Region, common_path, positions, region_of
+from gateway.config.yaml.positions import Region, positions, region_of
+from gateway.tools.preview.positions import common_path
 from gateway.tools.preview.sources import ORIGIN, SourceRoots, helm_template, not_rendered, source_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from gateway.config.yaml.field_paths import FieldPath
     from gateway.config.yaml.parsing import Parsed
+    from gateway.config.yaml.positions import Node
     from gateway.engine.object_review import Json
-    from gateway.tools.preview.positions import Node
-    from gateway.tools.preview.positions import Path as FieldPath
 
 STDIN: Final = "-"
 STDIN_NAME: Final = "stdin"
 _NOT_STORED: Final = (ORIGIN, "alpha.config.kubernetes.io/transformations", "config.kubernetes.io/index")
 """Annotations that kustomize writes for its reader, and that are not to be applied."""
 _MARKER: Final = re.compile(rb"---(?=[ \t\r\n]|$)")
-_LINE: Final = re.compile(r"line (\d{1,9})(?:, column (\d{1,9}))?: (.*)", re.DOTALL)
 MAX_STDIN_BYTES: Final = 1 << 30
 """It is kept in a file, because it is read twice."""
 _MAX_FILES: Final = 200_000
@@ -349,10 +350,9 @@ def _items(found: object, path: FieldPath, levels: int) -> Iterator[tuple[FieldP
 
 def _problem(text: Text, number: int, path: str, message: str) -> Unreadable:
     """Return the problem of a document that cannot be read."""
-    named = _LINE.fullmatch(message)
+    named = position_in(message)
     if named is not None:
-        line, column = int(named[1]), int(named[2] or 1)
-        message = named[3]
+        line, column, message = named
         region = Region(line, column, column + 1)
     else:
         region = _region(text, number, parse_field(path))

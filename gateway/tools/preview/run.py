@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
 
 from gateway.base.errors import MalformedReview, ReviewError
+from gateway.config.yaml.field_paths import parse_field
 from gateway.engine.dry_run import BOTH_PHASES
 from gateway.engine.object_review import (
     DEFAULT_GROUPS,
@@ -28,7 +29,6 @@ from gateway.engine.second_pass import changed_again
 from gateway.pure.workloads.defaults import with_defaults
 from gateway.pure.workloads.expansion import created_by, direct
 from gateway.pure.workloads.plug_ins import admitted, refused
-from gateway.tools.preview.fields import parse_field
 from gateway.tools.preview.findings import Origin, findings_of, findings_of_mutators, refusal
 from gateway.tools.preview.manifests import Manifest, Unreadable
 from gateway.tools.preview.model import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
-from gateway.tools.preview.fields import parse_field
+from gateway.config.yaml.field_paths import parse_field
 from gateway.tools.preview.invalid import invalid, undeclared
 from gateway.tools.preview.model import VALIDATION, Finding
 
