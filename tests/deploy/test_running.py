@@ -96,5 +96,5 @@ def test_the_registered_paths_are_answered_by_the_configured_policies(
     connection.close()
     assert allowed == {
         "mutate.admission-gateway.io": True,
-        "fail.validate.admission-gateway.io": False,
+        "mandatory.validate.admission-gateway.io": False,
     }

@@ -155,7 +155,7 @@ def test_a_default_that_is_written_out_changes_nothing(tmp_path: Path, kind: str
     explicit.write_text(yaml.safe_dump_all([written, *others]))
     assert defaults >= (1 if kind == "ClusterPolicyException" else 2)
     found, expected = (
-        asdict(load([file]), dict_factory=without_places) | {"warnings": (), "source": b""}
+        asdict(load([file]), dict_factory=without_places) | {"warnings": (), "source": b"", "documents": {}}
         for file in (explicit, implicit)
     )
     assert found == expected

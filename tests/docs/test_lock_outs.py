@@ -33,7 +33,7 @@ def test_the_check_prints_what_the_page_shows(tmp_path: Path) -> None:
     )
     fail = entry(
         rule("pods", group="", operations=("CREATE",)),
-        name="fail.validate.admission-gateway.io",
+        name="mandatory.validate.admission-gateway.io",
         clientConfig={"service": {"namespace": "admission-gateway", "name": "admission-gateway"}},
         namespaceSelector=without("kube-system", "admission-gateway"),
     )

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
+from gateway.tools.cli.manifests_apply import FIELD_MANAGER
+from tests.e2e.client import APPLY
 from tests.e2e.cluster import NAMESPACE, Cluster
 from tests.e2e.compare import Case, Operation, run
 from tests.e2e.objects import GROUP, config_map, pod, widget, within
@@ -159,6 +162,68 @@ def test_applying_again_removes_obsolete_entries(cluster: Cluster, tmp_path: Pat
     assert entries(cluster, "validatingwebhookconfigurations", applied) == []
     still = run_manifests(*common)
     assert (still.returncode, still.stdout.count("unchanged")) == (0, 2), still
+
+
+def test_entries_of_former_names_are_replaced_while_requests_are_refused(
+    cluster: Cluster, tmp_path: Path, namespace: str
+) -> None:
+    denying = [
+        Hook(
+            *("validate", f"{policy.lower()}.renamed.test", DENY, (rule("configmaps", "CREATE"),)),
+            fields={"failurePolicy": policy},
+        )
+        for policy in ("Fail", "Ignore")
+    ]
+    with BehindGateway(cluster, tmp_path, denying, "renamed") as setup:
+        path = f"{REGISTRATIONS}/validatingwebhookconfigurations/renamed"
+        (document,) = (one for one in setup.manifests() if one["kind"] == "ValidatingWebhookConfiguration")
+        heads = {"mandatory": "fail", "optional": "ignore"}
+        for entry in document["webhooks"]:
+            head, _, rest = entry["name"].partition(".")
+            entry["name"] = f"{heads[head]}.{rest}"
+        former = [entry["name"] for entry in document["webhooks"]]
+        cluster.api.delete(path)
+        made = cluster.api.request("PATCH", f"{path}?fieldManager={FIELD_MANAGER}", document, APPLY)
+        assert made.status == 201, made
+        # A field of another manager, such as the watchdog's condition, keeps an entry from being removed.
+        condition = {"name": "all", "expression": "true"}
+        relaxed = {**document, "webhooks": [{"name": former[0], "matchConditions": [condition]}]}
+        made = cluster.api.request("PATCH", f"{path}?fieldManager=watchdog", relaxed, APPLY)
+        assert made.status == 200, made
+
+        def is_refused() -> bool:
+            where = f"/api/v1/namespaces/{namespace}/configmaps?dryRun=All"
+            return cluster.api.create(where, config_map("x")).status == 403
+
+        eventually(is_refused)
+        is_done, refusals = threading.Event(), list[bool]()
+
+        def ask() -> None:
+            while not is_done.is_set():
+                refusals.append(is_refused())
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        try:
+            done = run_manifests(
+                *("--config", setup.config, "--service", f"{NAMESPACE}/renamed:{setup.port}"),
+                *("--ca-file", cluster.ca_file, "--name", "renamed"),
+                *("--apply", "--kubeconfig", cluster.kubeconfig()),
+            )
+            assert done.returncode == 0, done
+            names = [
+                entry["name"] for entry in entries(cluster, "validatingwebhookconfigurations", "renamed")
+            ]
+            assert names == [
+                f"{head}.{one.partition('.')[2]}" for head, one in zip(heads, former, strict=True)
+            ]
+        finally:
+            # Also behind the change, which API servers see a little later.
+            seen = len(refusals)
+            eventually(lambda: len(refusals) > seen + 20)
+            is_done.set()
+            asking.join()
+        assert all(refusals)
 
 
 def test_a_field_of_another_manager_is_overwritten_only_by_force(

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-ENTRY = "ValidatingWebhookConfiguration/admission-gateway: webhooks[0] fail.validate.admission-gateway.io"
+ENTRY = (
+    "ValidatingWebhookConfiguration/admission-gateway: webhooks[0] mandatory.validate.admission-gateway.io"
+)
 B = "validate policies/b.policies.test"
 
 
@@ -425,7 +427,7 @@ def test_an_order_that_the_registered_entries_break_is_an_error(tmp_path: Path) 
     first, second = (
         f"MutatingWebhookConfiguration/admission-gateway: webhooks[{number}] "
         f"{policy}.mutate.admission-gateway.io"
-        for number, policy in enumerate(("fail", "ignore"))
+        for number, policy in enumerate(("mandatory", "optional"))
     )
     assert (found.severity, found.place) == ("error", "mutate policies/b.policies.test")
     assert found.message == (

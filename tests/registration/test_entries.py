@@ -105,20 +105,20 @@ def test_mutating_webhooks_share_an_entry_and_validating_ones_one_for_each_failu
         *(validating("a", failure_policy="Ignore"), validating("b")),
     ]
     validate = [
-        ("fail.validate", "/validate.fail", "Fail"),
-        ("ignore.validate", "/validate.ignore", "Ignore"),
+        ("mandatory.validate", "/validate.fail", "Fail"),
+        ("optional.validate", "/validate.ignore", "Ignore"),
     ]
     assert outline(configured(*hooks)) == [("mutate", "/mutate", "Fail"), *validate]
     assert outline(configured(*hooks), split_mutating=True) == [
-        ("fail.mutate", "/mutate.fail", "Fail"),
-        ("ignore.mutate", "/mutate.ignore", "Ignore"),
+        ("mandatory.mutate", "/mutate.fail", "Fail"),
+        ("optional.mutate", "/mutate.ignore", "Ignore"),
         *validate,
     ]
 
 
 def test_only_what_is_in_use_is_registered() -> None:
     assert outline(configured(hook(failure_policy="Ignore"))) == [("mutate", "/mutate", "Ignore")]
-    assert outline(configured(validating())) == [("fail.validate", "/validate.fail", "Fail")]
+    assert outline(configured(validating())) == [("mandatory.validate", "/validate.fail", "Fail")]
     assert outline(configured(validating(rules=()))) == []
 
 
@@ -133,8 +133,8 @@ def test_conflicting_webhooks_get_separate_entries() -> None:
     ]
     ones = [replace(one, phase="validate") for one in hooks]
     assert outline(configured(*ones)) == [
-        ("fail-v1.validate", "/validate.fail.versions/v1", "Fail"),
-        ("fail-v2.validate", "/validate.fail.versions/v2", "Fail"),
+        ("mandatory-v1.validate", "/validate.fail.versions/v1", "Fail"),
+        ("mandatory-v2.validate", "/validate.fail.versions/v2", "Fail"),
     ]
 
 
@@ -190,7 +190,10 @@ def test_the_name_option_is_part_of_entry_names() -> None:
     documents: list[Any] = made.documents
     assert [document["metadata"]["name"] for document in documents] == ["policies", "policies"]
     names = [entry["name"] for document in documents for entry in document["webhooks"]]
-    assert names == ["mutate.policies.admission-gateway.io", "fail.validate.policies.admission-gateway.io"]
+    assert names == [
+        "mutate.policies.admission-gateway.io",
+        "mandatory.validate.policies.admission-gateway.io",
+    ]
     assert not any(map(webhook_name, names))
 
 

@@ -40,6 +40,7 @@ LARGEST_OBJECT: Final = 3 * 1024 * 1024
 _LARGE_OBJECT: Final = 1024 * 1024
 """Size from which etcd may reject the object, in bytes of JSON; its default limit is 1.5 MiB."""
 
+_HEADS: Final[dict[FailurePolicy, str]] = {"Fail": "mandatory", "Ignore": "optional"}
 _KINDS: Final[dict[Phase, str]] = {
     "mutate": "MutatingWebhookConfiguration",
     "validate": "ValidatingWebhookConfiguration",
@@ -141,10 +142,11 @@ def entry_name(name: str, phase: Phase, policy: FailurePolicy | None, key: str =
     """Return the name of an entry of the registration *name*: of all webhooks, or of the parts with *key*.
 
     The names of a phase's entries sort, byte by byte, in the order of their calls: by failurePolicy, by the
-    round *number* (0 without rounds), by *key*.
+    round *number* (0 without rounds), by *key*. Who is denied reads the name before the verdict, which it
+    must not seem to be.
     """
     numbered = f"{number:04}" if number else ""
-    head = "-".join(filter(None, ((policy or phase).lower(), numbered, key)))
+    head = "-".join(filter(None, (phase if policy is None else _HEADS[policy], numbered, key)))
     parts = [head, phase if policy else None, None if name == DEFAULT_NAME else name, DOMAIN]
     return ".".join(filter(None, parts))
 
