@@ -239,11 +239,14 @@ class Reader:
         self.folder = Path(Path(f"{state}.folder").read_text().strip())
         return done
 
-    def start(self, text: str) -> None:
-        """Run a command that does not end by itself, and wait until it prints something."""
+    def start(self, text: str, listen: str = "127.0.0.1:0", admin: str = "127.0.0.1:0") -> None:
+        """Run a command that does not end by itself, and wait until it prints something.
+
+        A gateway listens on *listen* and *admin*.
+        """
         text = self.here(re.sub(r"\s+# .*", "", text))
         if serves := re.search(rf"{PROGRAM} serve|^make run", text):
-            text += " --listen 127.0.0.1:0 --admin-listen 127.0.0.1:0"
+            text += f" --listen {listen} --admin-listen {admin}"
         process = Process("bash", "-c", f"exec {text} >&2", cwd=self.folder, environment=self.environment)
         self.running.append(process)
         process.expect("(?m)^.+$")

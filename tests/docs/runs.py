@@ -64,6 +64,8 @@ def chosen(page: list[Block], where: str) -> list[Block]:
         if block.language == "sh" and not all(left_out(block, one) for one in commands(block))
     ]
     in_cluster = [block for block in found if _CLUSTER.search(block.content)]
-    if in_cluster and page[0].page not in IN_PARTS:
+    if page[0].page == "docs/audit.md":
+        in_cluster = []  # a server of the test has the objects of the page
+    elif in_cluster and page[0].page not in IN_PARTS:
         in_cluster = found
     return in_cluster if where == CLUSTER else [block for block in found if block not in in_cluster]

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 import trustme
 import yaml
 
+from tests.audit.kit import World, deployment, owned
+from tests.audit.kit import pod as new_pod
 from tests.docs.pages import DOCS, ROOT
 from tests.docs.reader import blocks
 from tests.importing.test_command import hold as hold_webhooks
 from tests.importing.test_other_engines import constraint, template
 from tests.importing.test_other_engines import hold as hold_documents
-from tests.kit import REVIEWS, webhook_document
+from tests.kit import REVIEWS, free_port, webhook_document
 from tests.kubernetes.server import ApiServer
 from tests.migrating.kit import old_engine, pod
 from tests.replay.kit import made_of, policy, recording, review
@@ -79,7 +81,7 @@ def configuration(reader: Reader) -> None:
             "cases": [{"name": "labels/team", "object": POD, "expect": {"allowed": True}}],
         },
     )
-    (folder / "tls").mkdir()
+    (folder / "tls").mkdir(exist_ok=True)
     issued = trustme.CA().issue_cert("localhost", "127.0.0.1")
     issued.private_key_and_cert_chain_pem.write_to_path(str(folder / "tls/tls.key"))
     issued.cert_chain_pems[0].write_to_path(str(folder / "tls/tls.crt"))
@@ -92,7 +94,7 @@ def configuration(reader: Reader) -> None:
         ("/etc/kubernetes/admission", "admission"),
         ("/var/lib/admission-gateway", "state"),
     ):
-        (folder / here).mkdir()
+        (folder / here).mkdir(exist_ok=True)
         reader.replaced[path] = str(folder / here)
 
 
@@ -156,6 +158,28 @@ def old_cluster(reader: Reader) -> None:
     denied = pod(1)
     denied["object"]["metadata"]["name"] = denied["name"] = "a"
     recordings(reader, *({**one, "object": labelled(one["object"])} for one in (pod(2), denied)))
+
+
+def audited(reader: Reader) -> None:
+    """A cluster with a policy that some of its objects do not follow."""
+    server = reader.stack.enter_context(ApiServer())
+    world = World(server, reader.folder)
+    world.define_reports()
+    world.policy("team-label")
+    server.put("shop", team="shop")
+    of_web = owned("ReplicaSet", "web-5d4f", "r", "5d4f")
+    for number in range(3):
+        world.add("shop", "pods", f"web-5d4f-{number}", **new_pod(**of_web))
+    world.add("shop", "pods", "debug", **new_pod())
+    world.add("bank", "configmaps", "rates", data={"usd": "1"})
+    world.add("bank", "pods", "good", **new_pod(labels={"team": "bank"}))
+    world.add("shop", "deployments", "web", **deployment(app="web"))
+    kubeconfig = server.kubeconfig(reader.folder)
+    document = yaml.safe_load(kubeconfig.read_text())
+    document["contexts"].append({**document["contexts"][0], "name": "staging"})
+    kubeconfig.write_text(yaml.safe_dump(document))
+    reader.environment["KUBECONFIG"] = str(kubeconfig)
+    reader.replaced[":9091"] = f":{free_port()}"
 
 
 def old_and_new(reader: Reader) -> None:
@@ -270,6 +294,7 @@ def nothing(_: Reader) -> None:
 DEFAULT: Final = configuration
 SCENES: Final[dict[str, Callable[[Reader], None]]] = {
     "README.md": checkout,
+    "docs/audit.md": audited,
     "docs/change-a-policy.md": nothing,
     "docs/commands.md": history,
     "docs/decision-log.md": with_decisions,
