@@ -14,8 +14,10 @@ from urllib.parse import urlencode
 
 import pytest
 
+from gateway.server.pages.render import render
 from tests.chromium import CHROMIUM, Chromium
 from tests.kit import pool_document, run_command, webhook_document
+from tests.pages.kit import documents
 from tests.pages.test_pages import found, review
 from tests.pages.test_rollouts import plan_documents, plan_of
 from tests.waiting import eventually
@@ -33,6 +35,7 @@ pytestmark = [
 
 PATHS = (
     *("/", "/decisions", "/decisions/m-0", "/decisions/v-0", "/namespaces", "/explain", "/configz"),
+    *("/webhook?phase=validate&configuration=w&name=h0.w.test", "/differences"),
     *("/rollouts", "/rollouts/PLAN", "/rollouts/PLAN?action=skip"),
 )
 SCHEMES = ("light", "dark")
@@ -158,6 +161,16 @@ def test_pages_in_a_browser(gateway: GatewayProcess, browser: Chromium) -> None:
         assert len(reported(browser, "Network.requestWillBeSent")) == 1, path
         assert reported(browser, "Log.entryAdded", "Runtime.consoleAPICalled") == []
         assert browser.evaluate("document.title").endswith("· admission-gateway")
+
+
+@pytest.mark.parametrize("name", documents())
+def test_a_page_fits_every_width(name: str, tmp_path: Path, browser: Chromium) -> None:
+    file = tmp_path / "page.html"
+    file.write_bytes(render(name, documents()[name], {}, root="./", json_link="?"))
+    for width in (1400, 1000, 961, 900, 768, 610, 390, 320):
+        browser.show(width=width)
+        browser.open(f"file://{file}")
+        assert browser.evaluate(NOT_READABLE) == [], width
 
 
 @pytest.mark.parametrize("number", [3, 300])

@@ -133,6 +133,15 @@ def test_pages_answer_the_questions_after_a_denial(gateway: GatewayProcess) -> N
     assert found(gateway, "/decisions?uid=v-9")["decisions"] == []
     assert found(gateway, "/decisions?limit=3")["decisions"] == found(gateway, "/decisions")["decisions"][:3]
 
+    (burst,) = found(gateway, "/decisions?outcome=Denied")["groups"]
+    assert (burst["webhook"], burst["namespace"], burst["count"]) == ("h0.v.test", "default", 4)
+    own = found(gateway, "/webhook?phase=validate&configuration=v&name=h0.v.test")
+    assert own["webhook"]["total"] == hooks["h0.v.test"]["total"]
+    assert sum(own["webhook"]["timeline"]["denied"]) == sum(own["webhook"]["timeline"]["calls"]) == 4
+    assert [group["count"] for group in own["groups"]] == [4]
+    assert [(cell["namespace"], cell["denied"]) for cell in own["cells"]] == [("default", 4)]
+    assert fetch(gateway, "/webhook?phase=mutate&configuration=v&name=h0.v.test")[0] == 404
+
     denied = found(gateway, "/decisions/v-2")["decision"]
     assert denied["message"] == "h0.v.test: no <i>team</i>"
     assert [one["outcome"] for one in denied["webhooks"]] == ["Denied", "FailedOpen", "Allowed"]

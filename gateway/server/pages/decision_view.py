@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from admission_gateway_worker.json_patch.patch import apply_patch
-from gateway.observe.decisions.record import FAILURES
 from gateway.server.pages.yaml_text import DiffLine, difference, lines_of
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ class Bar(NamedTuple):
     begin: int
     length: int
     kind: str
-    """``called``, ``ahead`` or ``failed``."""
+    """``called``, ``ahead``, ``failed`` (closed) or ``open``."""
 
 
 class Change(NamedTuple):
@@ -99,7 +98,6 @@ def _bar(webhook: WebhookDocument, length_ms: float) -> Bar | None:
         return None
     begin = round(webhook["startedMilliseconds"] / length_ms * 1000)
     length = max(round(webhook["milliseconds"] / length_ms * 1000), 4)
-    is_failed = webhook["outcome"] in FAILURES
-    return Bar(
-        min(max(begin, 0), 996), length, "failed" if is_failed else "ahead" if webhook["ahead"] else "called"
-    )
+    usual = "ahead" if webhook["ahead"] else "called"
+    kind = {"FailedClosed": "failed", "FailedOpen": "open"}.get(webhook["outcome"], usual)
+    return Bar(min(max(begin, 0), 996), length, kind)

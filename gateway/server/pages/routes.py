@@ -46,8 +46,8 @@ _PART: Final = "process"
 """The format for a supervisor: the part of one process."""
 _JSON_HEADERS: Final = b"X-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\n"
 _PATHS: Final = (
-    "expected /, /decisions, /differences, /explain, /namespaces, /rollouts, /configz, /livez, /readyz or "
-    "/metrics"
+    "expected /, /webhook, /decisions, /differences, /explain, /namespaces, /rollouts, /configz, /livez, "
+    "/readyz or /metrics"
 )
 _NO_DECISION: Final = (
     "there is no such decision: it was not kept, or not for long enough, or another replica had it"
