@@ -183,6 +183,8 @@ def test_the_help_has_every_command_once_below_what_it_is_for() -> None:
         ("policies show require-lab", 'no policy "require-lab"; did you mean "require-labels"?'),
         ("policies sho", 'unknown command "sho"; did you mean "show"? See'),
         ("policies show require-lables", 'no policy "require-lables"; did you mean "require-labels"?'),
+        ("import kyvreno policies", 'there is no file or folder "kyvreno"; did you mean "kyverno"? See'),
+        ("replay nowhere --config gateway/dev.yaml", "replay: nowhere: there is no such file or folder; see"),
         ("policies show xyz", 'there is no policy "xyz"; "admission-gateway policies" lists them'),
         ("completion bsh", 'found "bsh", expected bash, zsh or fish; did you mean "bash"? See'),
         ("conformance --comand python --bogus", 'unknown option "--comand"; did you mean "--command"? See'),
@@ -194,6 +196,23 @@ def test_a_wrong_name_is_one_line_with_what_was_probably_meant(arguments: str, m
     assert message in done.stderr
     assert done.returncode in (1, 2)
     assert (done.stdout, done.stderr.count("\n")) == ("", 1)
+
+
+def test_a_value_may_follow_the_letter_of_an_option() -> None:
+    parser = Parser("p")
+    parser.add_argument("-n", "--name")
+    assert parser.parse_args(["-nx"]).name == "x"
+    with pytest.raises(SystemExit):
+        parser.parse_args(["-mx"])
+
+
+@pytest.mark.parametrize("command", ["review", "preview"])
+def test_a_configuration_that_checks_nothing_is_a_warning(command: str, tmp_path: Path) -> None:
+    (tmp_path / "pod.yaml").write_text(POD)
+    (tmp_path / "empty").mkdir()
+    done = call_command(command, "pod.yaml", "--config", "empty", folder=tmp_path)
+    expected = "warning: found no webhooks and no policies in empty: every request is allowed\n"
+    assert (done.returncode, done.stderr) == (0, expected)
 
 
 def test_words_of_a_command_line_that_is_an_argument_are_no_options() -> None:

@@ -6,11 +6,14 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from gateway.base import logs
 from gateway.base.text import one_of, shown
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
+    from gateway.config.merge.model import Config
     from gateway.tools.cli.parser import Parser
 
 
@@ -49,6 +52,22 @@ def add_config(parser: Parser, unless: str = "") -> None:
         return "" if parsed.config else f"there is no configuration: expected {one_of(ways)}"
 
     parser.complete = complete
+
+
+def load_config(paths: Sequence[Path]) -> Config:
+    """Return the configuration of *paths*; print a warning if nothing in it can deny or change a request.
+
+    Raises:
+        ConfigError: it cannot be used.
+    """
+    from gateway.config.merge.load import load
+
+    config = load(paths)
+    kubernetes = config.gateway.kubernetes
+    if not config.webhooks and (kubernetes is None or not kubernetes.custom_resources):
+        names = " ".join(map(str, paths))
+        logs.print_error(f"warning: found no webhooks and no policies in {names}: every request is allowed")
+    return config
 
 
 def default_config() -> tuple[list[Path], str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gateway.base import logs
 from gateway.base.errors import ConfigError
 from gateway.base.progress import Progress
+from gateway.base.text import did_you_mean, shown
 from gateway.server.kubernetes import select_cluster as cluster
 from gateway.tools.cli.arguments import add_selection
 from gateway.tools.cli.parser import Help
@@ -128,6 +129,11 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
 
 
 def _refuse_contradictions(parsed: argparse.Namespace, engine: str, refuse: Callable[[str], object]) -> None:
+    from gateway.tools.importing.other_engines import GROUPS
+
+    first = "" if engine or not parsed.files else parsed.files[0]
+    if first and not Path(first).exists() and (meant := did_you_mean(first, GROUPS)):
+        refuse(f"there is no file or folder {shown(first)}{meant}")
     if parsed.files and (parsed.kubeconfig or parsed.context):
         refuse("--kubeconfig and --context cannot be combined with files")
     if parsed.force and parsed.output is None:

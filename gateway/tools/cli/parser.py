@@ -127,7 +127,8 @@ class Parser(argparse.ArgumentParser):
         """Return the first option in *arguments* that there is not."""
         known = self._option_string_actions
         for argument in arguments:
-            name = argument.partition("=")[0]
+            # A value may follow the letter of an option.
+            name = argument.partition("=")[0] if argument.startswith("--") else argument[:2]
             is_option = _OPTION.fullmatch(argument)
             is_rest = name in known and known[name].nargs == argparse.REMAINDER
             if argument == "--" or is_rest or (self._subparsers and not is_option):

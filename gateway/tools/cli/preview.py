@@ -14,7 +14,7 @@ from gateway.base.errors import ClusterError, ConfigError, GatewayError
 from gateway.engine.object_review import DEFAULT_GROUPS, DEFAULT_NAMESPACE
 from gateway.server.kubernetes import select_cluster as cluster
 from gateway.tools.cli import preview_outputs, preview_validation
-from gateway.tools.cli.arguments import add_config, add_kubernetes
+from gateway.tools.cli.arguments import add_config, add_kubernetes, load_config
 from gateway.tools.cli.parser import Help, Parser
 
 if TYPE_CHECKING:
@@ -101,7 +101,6 @@ def run(parsed: argparse.Namespace, _: list[str]) -> int:
     """Print what the preview finds, and return the exit status."""
     import uvloop
 
-    from gateway.config.merge.load import load
     from gateway.tools.preview.forecast import Forecast
     from gateway.tools.preview.manifests import STDIN, Input
 
@@ -113,7 +112,7 @@ def run(parsed: argparse.Namespace, _: list[str]) -> int:
         return WRONG
     found = None
     try:
-        config = load(parsed.config)
+        config = load_config(parsed.config)
         found = Input(parsed.paths, parsed.source_root)
         forecast = None if parsed.kubernetes is None else Forecast(parsed.kubernetes)
         report = uvloop.run(_preview(parsed, config, found, forecast))

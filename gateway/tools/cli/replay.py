@@ -15,7 +15,7 @@ from gateway.base import logs
 from gateway.base.errors import ClusterError, ConfigError, GatewayError
 from gateway.server.kubernetes import select_cluster as cluster
 from gateway.tools.cli import replay_sources
-from gateway.tools.cli.arguments import add_config, add_configurations
+from gateway.tools.cli.arguments import add_config, add_configurations, load_config
 from gateway.tools.cli.parser import Help, Parser
 
 if TYPE_CHECKING:
@@ -116,8 +116,6 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
     """Print the report, and return the exit status. *refuse* exits with an error."""
     import uvloop
 
-    from gateway.config.merge.load import load
-
     replay_sources.check(parsed, refuse)
     if (file := parsed.write_exceptions) is not None:
         if file.exists():
@@ -132,7 +130,7 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
         refuse(f"--exceptions-expire-after: expected 1 to {_MAX_DAYS} days")
     try:
         target = _cluster(parsed)
-        configs = [load(paths) for paths in (parsed.config, parsed.against) if paths]
+        configs = [load_config(paths) for paths in (parsed.config, parsed.against) if paths]
         if parsed.plan:
             return _print_plans(uvloop.run(_plans(parsed, configs[0], target)), parsed)
         document = uvloop.run(_replay(parsed, configs, target))

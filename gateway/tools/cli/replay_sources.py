@@ -63,6 +63,9 @@ def check(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> None:
         refuse("expected RECORDING, --audit-log, --objects or --cluster-objects")
     if parsed.updates_as_creates and not parsed.audit_log:
         refuse("--updates-as-creates needs --audit-log")
+    for path in (*parsed.files, *parsed.audit_log, *parsed.objects):
+        if not path.exists():
+            refuse(f"{path}: there is no such file or folder")
 
 
 async def cases(

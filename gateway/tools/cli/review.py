@@ -15,7 +15,7 @@ from gateway.base.text import printable_json
 from gateway.engine.object_review import DEFAULT_GROUPS, DEFAULT_USER, RequestOptions, request_for, review_of
 from gateway.pure.core.review import OPERATIONS
 from gateway.pure.core.verdict import Failed
-from gateway.tools.cli.arguments import add_config
+from gateway.tools.cli.arguments import add_config, load_config
 from gateway.tools.cli.parser import Help, Parser
 
 if TYPE_CHECKING:
@@ -99,11 +99,10 @@ def run(parsed: argparse.Namespace, _: list[str]) -> int:
     """Print the decision, and return the exit status."""
     import uvloop
 
-    from gateway.config.merge.load import load
     from gateway.tools.offline.reading import read_review
 
     try:
-        config = load(parsed.config)
+        config = load_config(parsed.config)
         content, found = read_review(parsed.file)
         is_review = found.get("kind") == "AdmissionReview"
         body = _checked_review(content, parsed) if is_review else _body(found, parsed)

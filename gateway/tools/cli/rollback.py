@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import time
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from admission_gateway_worker.text import printable
 from gateway.base import logs
 from gateway.base.errors import GatewayError
+from gateway.base.terminal import Cell, table_rows, width_of
 from gateway.base.text import did_you_mean, printable_json, shown
 from gateway.server.history import History, HistoryError
 from gateway.tools.cli.arguments import DEFAULT_STATE
@@ -160,6 +163,7 @@ def _listing(history: History) -> dict[str, Any]:
     in_force = {report["digest"] for report in history.reports()}
     return {
         "pinned": None if pin is None else {"digest": pin.digest, "since": pin.since},
+        "folder": str(history.folder),
         "running": history.gateway_pid() is not None,
         "configurations": [
             {
@@ -177,16 +181,18 @@ def _listing(history: History) -> dict[str, Any]:
 
 
 def _as_table(listing: dict[str, Any]) -> list[str]:
-    lines = []
+    rows: list[list[Cell]] = [[("", "")] * 4]
     for one in listing["configurations"]:
         marks = [word for member, word in (("inForce", "in force"), ("pinned", "pinned")) if one[member]]
-        parts = [one["digest"][:_SHORT], one["time"] or "unusable", ", ".join(marks)]
         about = one["problem"] or f"{one['summary']} ({', '.join(one['sources'])})"
-        lines.append(printable(f"{parts[0]}  {parts[1]:20}  {parts[2]:16}  {about}", None))
+        since: Cell = (one["time"], "") if one["time"] else ("unusable", "bad")
+        rows.append([(one["digest"][:_SHORT], ""), since, (", ".join(marks), "good"), (about, "")])
+    _, *found = table_rows(rows, width_of(sys.stdout))
+    lines: list[str] = [*chain.from_iterable(found)]
     pin = listing["pinned"]
     if pin is not None:
         lines.append(printable(f"pinned to {pin['digest'][:_SHORT]} since {pin['since']}"))
-    return lines or ["no configurations are kept"]
+    return lines or [f"no configurations are kept in {listing['folder']}; serve keeps them with --state"]
 
 
 def _as_sentence(result: dict[str, Any]) -> list[str]:

@@ -107,7 +107,7 @@ def text(found: Sequence[Decisions], limit: int = 1000) -> Iterator[str]:
         yield ""
     for each in found:
         if each.error:
-            yield _line(f"{each.name}: no answer: {each.error}")
+            yield _no_answer(each)
         elif each.missing:
             yield _line(f"{each.name}: {each.missing} of its processes did not answer")
 
@@ -116,13 +116,18 @@ def places(found: Sequence[Decisions]) -> Iterator[str]:
     """Yield a line for each gateway: where was looked, and what it has not kept."""
     for each in found:
         if each.error:
-            yield _line(f"  {each.name}: no answer: {each.error}")
+            yield f"  {_no_answer(each)}"
             continue
         missing = f"; {each.missing} processes did not answer" if each.missing else ""
         yield _line(
             f"  {each.name}: has denials and failures since {each.since}, "
             f"without {each.left_out:,} that came too fast to be kept{missing}"
         )
+
+
+def _no_answer(of: Decisions) -> str:
+    # An error of the connection begins with the address, which is the name.
+    return _line(f"{of.name}: no answer: {of.error.removeprefix(f'{of.name}: ')}")
 
 
 def _decision(one: Json, *, names_gateway: bool) -> Iterator[str]:
