@@ -149,7 +149,11 @@ class Chromium:
 
     def click(self, selector: str) -> None:
         """Click on the link at *selector*, and wait until its page is loaded."""
-        self._leave(f"document.querySelector({json.dumps(selector)}).click()")
+        self.follow(f"document.querySelector({json.dumps(selector)})")
+
+    def follow(self, link: str) -> None:
+        """Click on what the JavaScript *link* is, and wait until its page is loaded."""
+        self._leave(f"{link}.click()")
 
     def _leave(self, expression: str) -> None:
         """Evaluate *expression*, and wait until the page that it leads to is loaded.

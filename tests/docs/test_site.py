@@ -10,18 +10,36 @@ import re
 import subprocess
 import sys
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
 
 from tests.chromium import CHROMIUM, Chromium
-from tests.docs.pages import DOCS, ROOT
+from tests.docs.pages import DOCS, ROOT, section
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 TABS = ["Start", "Operate", "Write policies", "Move", "Contribute"]
+
+QUESTIONS = re.findall(
+    r"^\| (.+?) \| (`.+`) \| \[.+\]\((\S+)\.md(\S*)\) \| (\d) \|$",
+    section((DOCS / "contributing.md").read_text(), "What the search has to find"),
+    re.MULTILINE,
+)
+"""Each with the words that are typed, the page and the anchor of the answer, and the clicks up to it."""
+PAGES_SHOWN = 5
+"""Nobody reads more results."""
+SHOWN = """
+  [...document.querySelectorAll('.md-search-result__item')].slice(0, NUMBER).flatMap(item =>
+    [...item.querySelectorAll('.md-search-result__link')].map(link => {
+      const url = new URL(link.href);
+      return [url.pathname + url.hash, link.closest('details') ? 2 : 1];
+    }))
+"""
+"""Where results lead, and the clicks up to them."""
 
 built = pytest.mark.skipif(CHROMIUM is None and not os.environ.get("CI"), reason="chromium is not installed")
 
@@ -115,3 +133,37 @@ def test_long_lists_of_pages_are_collapsed_and_pages_lead_to_the_next(site: str,
     assert is_visible(browser, '.md-nav__link[href="down.html"]')
     browser.click(".md-footer__link--next")
     assert browser.evaluate("location.href") == f"{site}/runbooks/down.html"
+
+
+def clicks(browser: Chromium, site: str, words: str, answer: str) -> int:
+    """Search the pages at *site* for *words*, go to *answer* by the results, and return the clicks."""
+    browser.open(f"{site}/index.html")
+    results(browser, words)
+    shown = browser.evaluate(SHOWN.replace("NUMBER", str(PAGES_SHOWN)))
+    wanted = urlsplit(f"{site}/{answer}")
+    target = f"{wanted.path}#{wanted.fragment}".rstrip("#")
+    number: int = min((count for place, count in shown if place == target), default=0)
+    assert number, (words, answer, shown)
+    (at,) = (index for index, (place, count) in enumerate(shown) if [place, count] == [target, number])
+    link = f"document.querySelectorAll('.md-search-result__link')[{at}]"
+    if number > 1:
+        browser.evaluate(f"{link}.closest('details').querySelector('summary').click()")
+    browser.follow(link)
+    assert browser.evaluate("location.pathname + location.hash") == target
+    return number
+
+
+def test_questions_are_read() -> None:
+    assert len(QUESTIONS) == 10
+
+
+@built
+@pytest.mark.process
+@pytest.mark.parametrize(("question", "typed", "page", "anchor", "expected"), QUESTIONS)
+def test_the_search_answers_a_question(
+    site: str, browser: Chromium, question: str, typed: str, page: str, anchor: str, expected: str
+) -> None:
+    browser.show()
+    answer = f"{page}.html{anchor}"
+    found = {words: clicks(browser, site, words, answer) for words in re.findall(r"`(.+?)`", typed)}
+    assert max(found.values()) == int(expected) <= 2, (question, found)

@@ -288,8 +288,8 @@ RELOAD_TIMESTAMP: Final = _gauge(
 )
 CONFIG_PINNED: Final = _gauge(
     "config_pinned",
-    "1 while the gateway is pinned to a kept configuration by [`rollback`](operate.md#roll-back). Only with "
-    "`--state`",
+    "1 while the gateway is pinned to a kept configuration by "
+    "[`rollback`](operate.md#undo-a-change-roll-back). Only with `--state`",
     is_highest=True,
 )
 CONFIG_HISTORY_ERRORS: Final = _counter(
