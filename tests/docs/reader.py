@@ -186,7 +186,7 @@ class Reader:
 
     def run(self, block: Block, shown: Block | None = None) -> None:
         """Run the commands of *block*, and compare what they print with *shown*."""
-        out, both = "", ""
+        out, both, errors_first = "", "", ""
         for command in commands(block):
             if self._leaves_out(block, command):
                 continue
@@ -199,8 +199,10 @@ class Reader:
             assert shown or not _ERROR.search(done.stderr), (str(block), done)
             out += done.stdout
             both += done.stdout + done.stderr
+            errors_first += done.stderr + done.stdout
         if shown:
-            assert any(matches(*pair) for pair in _in_one_form(shown, out, both)), f"{shown}\n{both}"
+            printed = _in_one_form(shown, out, both, errors_first)
+            assert any(matches(*pair) for pair in printed), f"{shown}\n{both}"
 
     def command(self, text: str) -> subprocess.CompletedProcess[str]:
         """Run one command, and return its result, whatever its exit status."""

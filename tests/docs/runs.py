@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 HERE: Final = "here"
 CLUSTER: Final = "cluster"
+ADOPTING: Final = "adopting"
+"""A cluster without a gateway: tests/e2e/test_adopting.py."""
 
 NOT_RUN: Final[dict[str, str]] = {
     r": make (?!run)": "runs these tests",
@@ -33,6 +35,11 @@ NOT_RUN: Final[dict[str, str]] = {
     r"rollout forget": "for a plan that was removed: tests/e2e/test_rollout_gateways.py",
     r"certificate-expired\.md: (deploy/certificate|kubectl .* create secret)": "run on operate.md",
     r"apply -f deploy/pod-monitor\.yaml": "there is no Prometheus Operator; tests/deploy/test_monitoring.py",
+    r": kind ": "there is no Docker; tests/e2e/test_adopting.py has a cluster that stands in",
+    r"^docs/platforms\.md: ": "for clusters of providers: tests/e2e/test_platforms.py",
+    r"troubleshooting\.md: (admission-gateway (status|check)|kubectl (get ag|describe val|.* logs ))": (
+        "for what something is wrong with; tests/e2e/test_troubleshooting.py has the texts of API servers"
+    ),
     r"^docs/kubernetes-versions\.md: ": "for the next version of Kubernetes, which is not there yet",
 }
 """Commands that are left out, by an expression for ``PAGE: COMMAND``, with the reason."""
@@ -49,6 +56,9 @@ IN_PARTS: Final = frozenset(
 )
 """Pages whose commands without a cluster run here. Any other page that needs one runs there as a whole."""
 
+ADOPTERS: Final = ("docs/try-in-kind.md", "docs/first-weeks.md")
+"""Pages that install the gateway and operate it, in this order."""
+
 
 def left_out(block: Block, command: str) -> str:
     """Return why *command* of *block* is not run; empty if it is."""
@@ -57,15 +67,18 @@ def left_out(block: Block, command: str) -> str:
 
 
 def chosen(page: list[Block], where: str) -> list[Block]:
-    """Return the blocks of *page* that run *where*: in a test without a cluster, or in one with it."""
+    """Return the blocks of *page* that run *where*, see the constants."""
     found = [
         block
         for block in page
         if block.language == "sh" and not all(left_out(block, one) for one in commands(block))
     ]
+    if page[0].page in ADOPTERS:
+        return found if where == ADOPTING else []
     in_cluster = [block for block in found if _CLUSTER.search(block.content)]
     if page[0].page == "docs/audit.md":
         in_cluster = []  # a server of the test has the objects of the page
     elif in_cluster and page[0].page not in IN_PARTS:
         in_cluster = found
-    return in_cluster if where == CLUSTER else [block for block in found if block not in in_cluster]
+    here = [block for block in found if block not in in_cluster]
+    return {HERE: here, CLUSTER: in_cluster, ADOPTING: []}[where]

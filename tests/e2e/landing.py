@@ -37,6 +37,7 @@ WHOLE_ONLY: Final = (
 )
 """Files that only the whole run has: their programs take many minutes to build."""
 MAIN: Final[dict[str, tuple[str, ...]]] = {
+    "adopting": ("the_commands_of_a_page_print_what_it_shows", "docs/first-weeks.md", "docs/try-in-kind.md"),
     "audit": (
         "the_audit_log_holds_every_annotation_of_the_gateway_and_its_policies",
         "gateway/pure/core/annotations.py",

@@ -58,7 +58,7 @@ def test_the_values_have_the_effect_that_the_page_says(platform: tuple[str, str]
     }.get(name, (False, 8443, True))
     arguments = registering(argument)
     assert ("--annotation=admissions.enforcer/disabled=true" in arguments) == (name == "aks")
-    for namespace in re.findall(r"excludeNamespaces: \[(.*)\]", VALUES[name]):
+    for namespace in re.findall(r"excludeNamespaces:\s+\[(.*)\]", VALUES[name]):
         assert {f"--exclude-namespace={each}" for each in namespace.split(", ")} <= set(arguments)
 
 
