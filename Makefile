@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 # Python keeps what it compiles, whatever the environment says: without that every process of the tests compiles all again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: install run quick test minutes disturbed coverage mutants landing landing-tests landing-e2e e2e-seconds test-touched test-install test-pythons test-all test-without-cluster test-workers fuzz e2e e2e-bench lint docs monitoring catalogue rooms pictures manifests schemas protos bench peers-bench soak soak-faults release publish constraints clean
+.PHONY: install run quick test minutes disturbed coverage mutants landing landing-tests landing-e2e e2e-seconds test-touched test-install test-pythons test-all test-without-cluster test-workers fuzz e2e e2e-bench lint docs monitoring catalogue rooms pictures manifests schemas protos bench peers-bench soak soak-faults release publish test-release constraints clean
 
 # Exactly the files of constraints.txt: nothing is resolved, so that no package published later changes the result.
 install: $(STAMP)
@@ -86,7 +86,7 @@ e2e-seconds: install
 
 # What `make test` leaves out of the files that the change touches. Pytest's exit status 5 says that there is none.
 test-touched: install
-	$(PYTEST) --touched --ignore tests/install || test $$? = 5
+	$(PYTEST) --touched --ignore tests/install --ignore tests/release || test $$? = 5
 
 # From an index on loopback with newer versions of everything, by the oldest and the newest pip.
 test-install: install
@@ -186,9 +186,9 @@ soak: install
 soak-faults: install
 	$(BIN)/python -m loadtest.soak --faults
 
-# Builds and checks everything that a release publishes, into build/release. `make release LANGUAGES=python` for some.
+# Builds and checks everything that a release publishes, into build/release. `make release PARTS="python images"` for some.
 release: install
-	$(BIN)/python -m deploy.release build/release $(LANGUAGES)
+	$(BIN)/python -m deploy.release build/release $(PARTS)
 
 # Publishes build/release, to the named destinations only: docs/release.md.
 publish: install
@@ -196,6 +196,10 @@ publish: install
 	  $(if $(PYPI_UPLOAD),--pypi-upload $(PYPI_UPLOAD)) $(if $(NPM),--npm $(NPM)) $(if $(CRATES),--crates $(CRATES)) \
 	  $(if $(MAVEN),--maven $(MAVEN)) $(if $(GPG),--gpg) $(if $(KEY),--key $(KEY)) $(if $(SIGNING_CONFIG),--signing-config $(SIGNING_CONFIG)) \
 	  $(if $(DRY_RUN),--dry-run)
+
+# A release to registries on this machine, and from there into empty projects: a quarter of an hour.
+test-release: install
+	$(BIN)/pytest tests/release
 
 # Resolves the dependencies anew and pins them with their hashes. With --build-deps-for the build backend reads
 # pyproject.toml; pip-compile's own reader would drop the markers of the dependencies. The SDK is found in the

@@ -1,20 +1,20 @@
 """Builds and checks everything that a release publishes: ``make release``.
 
-    python -m deploy.release build/release [LANGUAGE...]
+    python -m deploy.release build/release [PART...]        # languages and images; without: all of them
 
 | below the folder | |
 |---|---|
 | ``python/``, ``go/``, ``typescript/``, ``rust/``, ``java/`` | see ``deploy.artifacts`` |
 | ``krew/`` | ``kubectl admission`` for krew, see ``deploy.krew`` |
 | ``chart/`` | the Helm chart as a package |
-| ``images/`` | the build context of all images |
+| ``images/`` | the build context of all images, and those of ``deploy.images`` as OCI archives |
 | ``sbom/`` | the gateway and what it needs, CycloneDX |
 | ``CHANGES.md`` | the section of the changelog |
 | ``provenance.intoto.json`` | what was built from which sources, as in SLSA |
 | ``SHA256SUMS`` | of all of them, for ``sha256sum --check`` |
 
-Languages whose tools are missing are left out, and reported. The time of the last commit, or
-SOURCE_DATE_EPOCH, is that of the files. Nothing is signed or published.
+Languages and images whose tools are missing are left out, and reported. The time of the last commit, or
+SOURCE_DATE_EPOCH, is that of the files. ``deploy.publish`` signs and publishes them.
 """
 
 from __future__ import annotations
@@ -31,18 +31,21 @@ from importlib.metadata import distribution
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from deploy import artifacts, krew, sbom
+from deploy import artifacts, images, krew, sbom
 from deploy.artifacts import BUILDERS, ROOT, copy_sources, git, pack, source_epoch
 from deploy.pinned import OWN, roots_of, select
 from deploy.version import changes, other_versions
 from gateway import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
 REPOSITORY: Final = "https://github.com/admission-gateway/admission-gateway"
 TOOLS: Final = {"go": "go", "typescript": "npm", "rust": "cargo", "java": "mvn"}
 """The program that a language's artifact needs."""
+IMAGES: Final = "images"
+PARTS: Final = (*BUILDERS, IMAGES)
+"""What can be chosen; the rest needs no tools and is always built."""
 NAME: Final = f"admission-gateway-{__version__}"
 
 
@@ -50,17 +53,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status."""
     parser = argparse.ArgumentParser("deploy.release", description="Builds what a release publishes.")
     parser.add_argument("folder", metavar="DIR", type=Path)
-    parser.add_argument("languages", metavar="LANGUAGE", nargs="*", help=f"of {', '.join(BUILDERS)}")
+    parser.add_argument("parts", metavar="PART", nargs="*", help=f"of {', '.join(PARTS)}; default: all")
+    parser.add_argument(
+        "--image-option",
+        metavar="OPTION",
+        action="append",
+        default=[],
+        help="further option for the builder of images",
+    )
     parser.add_argument("--allow-changes", action="store_true", help="build from uncommitted files")
     options = parser.parse_args(argv)
+    for unknown in set(options.parts) - set(PARTS):
+        parser.error(f"{unknown} is none of {', '.join(PARTS)}")
     if problems := [*other_versions(), *([] if options.allow_changes else uncommitted())]:
         sys.exit("release: " + "\nrelease: ".join(problems))
     folder = options.folder.resolve()
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    for line in build(folder, options.languages or BUILDERS):
-        sys.stdout.write(f"release: {line}\n")
-    check(folder)
+    try:
+        for line in build(folder, options.parts or PARTS, options.image_option):
+            sys.stdout.write(f"release: {line}\n")
+        check(folder)
+    except subprocess.CalledProcessError as error:
+        sys.exit(f"release: {' '.join(error.cmd[:3])} failed with status {error.returncode}")
     return 0
 
 
@@ -70,10 +85,10 @@ def uncommitted() -> list[str]:
     return [f"{len(changed)} files are not committed, such as {changed[0][3:]}"] if changed else []
 
 
-def build(folder: Path, languages: Iterable[str]) -> list[str]:
-    """Build everything into the empty *folder*; return a line for each part that was left out."""
+def build(folder: Path, parts: Sequence[str], image_options: Sequence[str] = ()) -> list[str]:
+    """Build *parts*, and what needs no tools, into the empty *folder*; return a line for each left out."""
     left_out = []
-    for language in languages:
+    for language in (part for part in parts if part != IMAGES):
         tool = TOOLS.get(language, "python3")
         if shutil.which(tool) is None:
             left_out.append(f"{language} is left out: {tool} is not installed")
@@ -82,7 +97,12 @@ def build(folder: Path, languages: Iterable[str]) -> list[str]:
     if (folder / "python").exists():
         krew.build(folder, f"{REPOSITORY}/releases/download/v{__version__}")
     pack_sources("deploy/chart", "admission-gateway", folder / "chart" / f"{NAME}.tgz")
-    pack_sources("", NAME, folder / "images" / f"{NAME}-context.tar.gz", image_sources())
+    context = folder / "images" / f"{NAME}-context.tar.gz"
+    pack_sources("", NAME, context, image_sources())
+    if IMAGES in parts and images.builder():
+        images.build(context, list(images.IMAGES), image_options)
+    elif IMAGES in parts:
+        left_out.append("images are left out: neither docker with buildx nor buildah can build here")
     (folder / "sbom").mkdir()
     (folder / "sbom" / f"{NAME}.cdx.json").write_text(requirements_sbom())
     (folder / "CHANGES.md").write_text(changes(__version__))

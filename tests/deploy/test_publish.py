@@ -1,4 +1,4 @@
-"""What `make publish` refuses, leaves as it is, and publishes."""
+"""What `make publish` refuses, leaves as it is, and publishes. tests/release publishes a whole release."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from deploy import publish, registries
+from deploy import images, publish, registries
 from deploy.artifacts import ROOT, git
 from deploy.registries import Crate, MavenLibrary, NpmPackage, PythonFile, Refused
 from deploy.release import digests
@@ -239,3 +239,14 @@ def test_make_gives_every_destination_to_the_program() -> None:
     made = publish.parsed(shlex.split(line.partition("-m deploy.publish ")[2]))
     assert {name: getattr(made, name) for name in given} == given
     assert (made.dry_run, made.gpg, made.allow_changes) == (True, True, False)
+
+
+def test_the_images_are_those_of_the_bake_file() -> None:
+    bake = (ROOT / "deploy" / "docker-bake.hcl").read_text()
+    (listed,) = re.findall(r'group "default" \{ targets = (\[.*\]) \}', bake)
+    assert json.loads(listed) == list(images.IMAGES)
+    for name, (dockerfile, arguments) in images.IMAGES.items():
+        (target,) = re.findall(rf'target "{name}" \{{(.*?)^\}}', bake, re.MULTILINE | re.DOTALL)
+        assert f'"deploy/{dockerfile}"' in target
+        for variable, value in arguments.items():
+            assert f'{variable} = "{value}"' in target

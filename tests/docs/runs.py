@@ -21,7 +21,6 @@ NOT_RUN: Final[dict[str, str]] = {
     r": docker ": "there is no registry; tests/deploy/test_image.py reads the Dockerfiles",
     r"completion (zsh|fish)": "for other shells than bash; tests/tools/test_completion.py has them",
     r"conformance ": "tests/conformance runs it",
-    r"^docs/release\.md: ": "it publishes; tests/deploy/test_publish.py has what it does",
     r" top pods": "there is no metrics-server",
     r"--previous": "the stand-in for the kubelet keeps no earlier logs",
     r"cert-manager\.|certificaterequests|(describe |=Ready )certificate|certs/ca.crt$": "no cert-manager",

@@ -99,6 +99,17 @@ def monitoring_tool(name: str) -> Path:
     return _build(module, f"prometheus-{version}", flags=("-tags=remove_all_sd",)) / name
 
 
+def release_tool(name: str) -> Path:
+    """Return the executable ``crane`` or ``registry``, after building it if it is missing.
+
+    Raises:
+        CannotBuild: there is no Go toolchain, or it failed.
+    """
+    module = MODULES / "crane"
+    version = pinned(module, "github.com/google/go-containerregistry")
+    return _build(module, f"crane-{version}") / name
+
+
 def _write_stages(programs: Path) -> None:
     """Write the stages of kwok's module, as its own set-up selects them, into one file in *programs*."""
     module = Path(go("list", "-m", "-f", "{{.Dir}}", KWOK, cwd=MODULES / "kwok"))

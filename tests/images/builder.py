@@ -108,30 +108,45 @@ class Store:
 
     def build_go(self, worker: str) -> Image:
         """Build ``engine.Dockerfile`` for *worker*, and return the image with its files unpacked."""
-        found = run("go", "env", *_GO_FOLDERS).split()
-        mounts = zip(found, _GO_FOLDERS.values(), strict=True)
-        return self.build(
-            "engine.Dockerfile",
-            f"{worker}-worker",
-            *("--build-arg", f"GO_IMAGE=localhost/{GO_BASE}:latest", "--build-arg", f"WORKER={worker}"),
-            *(f"--volume={here}:{there}" for here, there in mounts),
-        )
+        options = (f"--build-arg=WORKER={worker}", *self.offline_go())
+        return self.build("engine.Dockerfile", f"{worker}-worker", *options)
 
     def build(self, dockerfile: str, name: str, *options: str) -> Image:
         """Build *dockerfile* of ``deploy/`` as *name*, and return the image with its files unpacked."""
         self._buildah(
-            *("build", "--isolation=chroot", "--layers=false", "--pull=never", f"--tag={name}"),
-            *("--build-arg", f"PYTHON_IMAGE=localhost/{BASE}:latest"),
+            *("build", "--layers=false", f"--tag={name}"),
             *("--build-arg", "SOURCE_DATE_EPOCH=1700000000", "--build-arg", "REVISION=abc"),
-            f"--volume={self._folder / 'pip.conf'}:/etc/pip.conf:ro",
-            f"--volume={self._folder / 'wheels'}:/wheels:ro",
-            *options,
+            *(*self.offline(), *options),
             f"--file={self._context / 'deploy' / dockerfile}",
             self._context,
         )
         layout = self._folder / name
         self._buildah("push", "--quiet", name, f"oci:{layout}:latest")
         return unpacked(layout, self._folder / f"{name}-files")
+
+    def offline(self) -> list[str]:
+        """Return the options of ``buildah build`` that take base image and wheels from here."""
+        return [
+            *("--isolation=chroot", "--pull=never", f"--build-arg=PYTHON_IMAGE=localhost/{BASE}:latest"),
+            f"--volume={self._folder / 'pip.conf'}:/etc/pip.conf:ro",
+            f"--volume={self._folder / 'wheels'}:/wheels:ro",
+        ]
+
+    def offline_go(self) -> list[str]:
+        """Return the further ones for an image in Go, which take toolchain and modules of this machine."""
+        found = run("go", "env", *_GO_FOLDERS).split()
+        mounts = zip(found, _GO_FOLDERS.values(), strict=True)
+        return [
+            f"--build-arg=GO_IMAGE=localhost/{GO_BASE}:latest",
+            *(f"--volume={here}:{there}" for here, there in mounts),
+        ]
+
+    def settings(self) -> Path:
+        """Write a file for CONTAINERS_STORAGE_CONF, with which any buildah has the images of this store."""
+        file = self._folder / "storage.conf"
+        places = f'graphroot = "{self._folder / "root"}"\nrunroot = "{self._folder / "run"}"\n'
+        file.write_text(f'[storage]\ndriver = "vfs"\n{places}')
+        return file
 
     def _buildah(self, *arguments: object) -> str:
         # With the driver vfs nothing stays mounted.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 import re
 import shutil
@@ -19,15 +20,23 @@ from packaging.requirements import Requirement
 
 from deploy import artifacts
 from deploy.pinned import OWN
-from tests.kit import Process
+from tests.kit import REVIEWS, ROOT, Process, run_command
+from tests.languages.kit import SOME_PORT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import ExitStack
 
     from tests.languages.toolchains import Language
 
 STEP_WITHIN_S: Final = 1800.0
 """The timeout of a command, which may compile all dependencies."""
+
+CARGO_TARGET: Final = artifacts.WORKERS / "rust" / "target" / "projects"
+"""What cargo compiles for projects; kept, because the dependencies take a minute."""
+
+EXAMPLE: Final = "127.0.0.1:50051"
+"""The address of the READMEs."""
 
 _BLOCK: Final = re.compile(r"^```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 _PATH: Final = re.compile(r"(?:// |<!-- |# )(?P<adds>at the end of )?(?P<path>[\w./-]+\.\w+)(?: -->)?\n")
@@ -52,7 +61,11 @@ class Published:
 
 def publish(language: Language, folder: Path) -> Published:
     """Build the artifact of *language* into *folder*, for projects below it."""
-    built = artifacts.build(language.name, folder / "artifacts")
+    return from_files(language, artifacts.build(language.name, folder / "artifacts"), folder)
+
+
+def from_files(language: Language, built: Path, folder: Path) -> Published:
+    """Return what projects below *folder* need to use the artifact of *language* in *built*."""
     match language.name:
         case "python":
             environment = python_environment(folder / "environment", "admission-gateway-worker", "pytest")
@@ -87,11 +100,10 @@ def publish(language: Language, folder: Path) -> Published:
             (folder / ".cargo").mkdir()
             patch = f"[patch.crates-io]\nadmission-gateway-worker = {{ path = '{source}' }}\n"
             (folder / ".cargo" / "config.toml").write_text(patch)
-            # Kept, because the dependencies take a minute.
-            target = artifacts.WORKERS / "rust" / "target" / "projects"
-            return Published({"CARGO_TARGET_DIR": str(target)}, instead, {"target": target})
+            return Published({"CARGO_TARGET_DIR": str(CARGO_TARGET)}, instead, {"target": CARGO_TARGET})
         case _:
-            repository = _maven_repository(built, folder / "repository")
+            repository = maven_repository(folder / "repository")
+            shutil.copytree(built / "io" / "admission-gateway", repository / "io" / "admission-gateway")
             return Published({"MAVEN_OPTS": f"-Dmaven.repo.local={repository}"})
 
 
@@ -133,14 +145,13 @@ def forget_go_module() -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _maven_repository(built: Path, folder: Path) -> Path:
-    """Return a local repository with the artifact, and with links to what the user's own has of others."""
+def maven_repository(folder: Path) -> Path:
+    """Return a local repository with links to what the user's own has of others."""
     users = Path.home() / ".m2" / "repository"
     (folder / "io").mkdir(parents=True)
     for path in (*users.glob("*"), *users.glob("io/*")):
         if path.name not in ("io", "admission-gateway"):
             (folder / path.relative_to(users)).symlink_to(path)
-    shutil.copytree(built / "io" / "admission-gateway", folder / "io" / "admission-gateway")
     return folder
 
 
@@ -209,3 +220,33 @@ def blocks(readme: str) -> Iterator[Block]:
             path["path"] if path else "",
             adds=bool(path and path["adds"]),
         )
+
+
+def become_a_worker(folder: Path, processes: ExitStack, language: Language, published: Published) -> None:
+    """Follow the README of *language* in an empty project below *folder*, and have the worker deny a Pod."""
+    empty = folder / "empty"
+    empty.mkdir()
+    shell = Shell(empty, published)
+    target = configuration = ""
+    for block in blocks((ROOT / language.folder / "README.md").read_text()):
+        if block.path:
+            file = shell.folder / block.path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(f"{file.read_text()}\n{block.text}" if block.adds else block.text)
+        elif block.kind == "yaml":
+            configuration = block.text.replace(EXAMPLE, target)
+        elif block.kind == "sh":
+            *steps, last = block.text.splitlines()
+            if "--listen" in last:
+                shell.run("\n".join(steps))
+                worker = shell.start(last.replace(EXAMPLE, SOME_PORT))
+                processes.callback(worker.stop)
+                target = worker.expect(r"worker: serving 2 policies on (\S+)\n")[1]
+            else:
+                shell.run(block.text)
+    assert target in configuration
+    (folder / "gateway.yaml").write_text(configuration)
+    review = (REVIEWS / "pod-create-validate.json", "--config", folder / "gateway.yaml")
+    answer = json.loads(run_command("review", "--phase", "validate", *review).stdout)
+    assert answer["response"]["allowed"] is False
+    assert answer["response"]["status"]["message"].endswith("every workload names its team")

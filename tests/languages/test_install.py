@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tarfile
 import zipfile
 from typing import TYPE_CHECKING
@@ -10,10 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from deploy import artifacts
-from tests.kit import REVIEWS, run_command
-from tests.languages.kit import SOME_PORT
-from tests.languages.projects import Shell, blocks, publish
-from tests.languages.toolchains import PYTHON, ROOT
+from tests.languages.projects import Shell, become_a_worker, publish
+from tests.languages.toolchains import PYTHON
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
@@ -25,40 +22,12 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.xdist_group("published")
 
-EXAMPLE = "127.0.0.1:50051"
-"""The address of the READMEs."""
-
 
 @pytest.mark.timeout(3600)
 def test_an_empty_project_becomes_a_worker_by_the_steps_of_the_readme(
     tmp_path: Path, processes: ExitStack, language: Language, published: Published
 ) -> None:
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    shell = Shell(empty, published)
-    target = configuration = ""
-    for block in blocks((ROOT / language.folder / "README.md").read_text()):
-        if block.path:
-            file = shell.folder / block.path
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(f"{file.read_text()}\n{block.text}" if block.adds else block.text)
-        elif block.kind == "yaml":
-            configuration = block.text.replace(EXAMPLE, target)
-        elif block.kind == "sh":
-            *steps, last = block.text.splitlines()
-            if "--listen" in last:
-                shell.run("\n".join(steps))
-                worker = shell.start(last.replace(EXAMPLE, SOME_PORT))
-                processes.callback(worker.stop)
-                target = worker.expect(r"worker: serving 2 policies on (\S+)\n")[1]
-            else:
-                shell.run(block.text)
-    assert target in configuration
-    (tmp_path / "gateway.yaml").write_text(configuration)
-    review = (REVIEWS / "pod-create-validate.json", "--config", tmp_path / "gateway.yaml")
-    answer = json.loads(run_command("review", "--phase", "validate", *review).stdout)
-    assert answer["response"]["allowed"] is False
-    assert answer["response"]["status"]["message"].endswith("every workload names its team")
+    become_a_worker(tmp_path, processes, language, published)
 
 
 def names_in(folder: Path) -> set[str]:
