@@ -48,3 +48,13 @@ def rows(text: str, columns: int) -> Iterator[list[str]]:
         cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip())[1:-1]]
         if len(cells) == columns and cells[0].startswith("`"):
             yield cells
+
+
+def sentences(text: str) -> Iterator[str]:
+    """Yield the sentences of Markdown *text* outside of code; a name in code font is one word.
+
+    A list item, a cell of a table and a part that ends with a colon or a semicolon are sentences, too.
+    """
+    plain = re.sub(r"`[^`]*`", "x", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", without_code(text)))
+    for part in re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )|(?<!\\)\||\n#", plain):
+        yield from re.split(r"(?<=[.?!:;])\s+", part.strip())

@@ -144,6 +144,8 @@ class Reader:
         self.replaced: dict[str, str] = {}
         """What a placeholder of the pages, or a path outside of the folder, is here."""
         self.variables = ""
+        self.within_s = PATIENCE_S
+        """The bound of a command, in seconds."""
         self.running: list[Process] = []
         self.stack = ExitStack()
         """Servers of the scene, which end with the reader."""
@@ -234,7 +236,7 @@ class Reader:
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=PATIENCE_S,
+            timeout=self.within_s,
             check=False,
         )
         self.variables += "".join(re.findall(r"^[A-Z]+=\S+\n?$", text, re.MULTILINE))

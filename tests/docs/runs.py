@@ -19,7 +19,7 @@ NOT_RUN: Final[dict[str, str]] = {
     r": make (?!run)": "runs these tests",
     r"kubectl krew ": "krew is not there; tests/deploy/test_krew.py unpacks the archive as krew does",
     r": docker ": "there is no registry; tests/deploy/test_image.py reads the Dockerfiles",
-    r"completion (zsh|fish)": "for other shells than bash; tests/tools/test_completion.py has them",
+    r"completion (zsh|fish)": "for other shells than bash",
     r"conformance ": "tests/conformance runs it",
     r" top pods": "there is no metrics-server",
     r"--previous": "the stand-in for the kubelet keeps no earlier logs",
@@ -27,7 +27,7 @@ NOT_RUN: Final[dict[str, str]] = {
     r"^kustomize|: kustomize": "kustomize is not among the programs",
     r"^docs/engines\.md: ": "tests/e2e/test_engine_installation.py and tests/docs/test_engines.py run them",
     r"^docs/migrate\.md: |commands.md: admission-gateway (sync|manifests .*--apply)": (
-        "for a cluster with webhooks of its own: tests/e2e/test_moving.py, test_sync.py, test_registration.py"
+        "for a cluster with webhooks of its own: tests/e2e/test_moving.py"
     ),
     r"policies-not-served\.md: .* --workers": "names of Services are known in Pods only",
     r"lock-outs\.md: admission-gateway check ": "tests/docs/test_lock_outs.py, tests/e2e/test_outages.py",

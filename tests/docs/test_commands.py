@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.docs.pages import ROOT
 from tests.docs.reader import Reader, commands, pages_with_commands
 from tests.docs.runs import HERE, NOT_RUN, chosen, left_out
 from tests.docs.scenes import set_up
@@ -36,6 +37,11 @@ def test_whatever_is_left_out_is_on_a_page() -> None:
     """So that no reason stays after its command has gone."""
     places = [f"{block.page}: {command}" for block in BLOCKS for command in commands(block)]
     assert [words for words in NOT_RUN if not any(re.search(words, place) for place in places)] == []
+
+
+def test_the_tests_that_reasons_name_are_there() -> None:
+    named = re.findall(r"tests/[\w/]+(?:\.py|\b)", " ".join(NOT_RUN.values()))
+    assert [path for path in named if not (ROOT / path).exists()] == []
 
 
 def test_most_commands_run() -> None:

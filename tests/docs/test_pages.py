@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gateway.tools.cli import build_parser
-from tests.docs.pages import DOCS, ROOT, section
+from tests.docs.pages import DOCS, ROOT, section, sentences
 from tests.docs.reader import PAGES, blocks
 from tests.docs.terminal import shown_lines
 from tests.kit import call_command
@@ -89,6 +89,17 @@ def test_lines_of_code_fit_a_page() -> None:
         if len(line) > 100 and "://" not in line
     ]
     assert wide == []
+
+
+def test_no_sentence_is_too_long_to_read_once() -> None:
+    """Some 30 words are enough; the limit is one that no enumeration of a table reaches."""
+    long = [
+        f"{page.relative_to(ROOT)}: {sentence}"
+        for page in PAGES
+        for sentence in sentences(page.read_text())
+        if len(sentence.split()) > 50
+    ]
+    assert long == []
 
 
 @pytest.mark.parametrize(("page", "arguments"), command_lines())
