@@ -159,11 +159,11 @@ def test_questions_are_read() -> None:
 
 @built
 @pytest.mark.process
-@pytest.mark.parametrize(("question", "typed", "page", "anchor", "expected"), QUESTIONS)
+@pytest.mark.parametrize(("question", "typed", "page", "anchor", "most"), QUESTIONS)
 def test_the_search_answers_a_question(
-    site: str, browser: Chromium, question: str, typed: str, page: str, anchor: str, expected: str
+    site: str, browser: Chromium, question: str, typed: str, page: str, anchor: str, most: str
 ) -> None:
     browser.show()
     answer = f"{page}.html{anchor}"
     found = {words: clicks(browser, site, words, answer) for words in re.findall(r"`(.+?)`", typed)}
-    assert max(found.values()) == int(expected) <= 2, (question, found)
+    assert max(found.values()) <= int(most) <= 2, (question, found)
