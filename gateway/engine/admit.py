@@ -238,7 +238,7 @@ class _Review:
         """Answer by the outcomes of *evaluation*."""
         self._leave_stage()
         request, snapshot = self._request, self._admission.snapshot
-        decision = decide(evaluation, snapshot.audit_level)
+        decision = decide(evaluation, snapshot.audit_level, snapshot.stages.in_force)
         if snapshot.decision_reference != "None":
             decision = with_reference(decision, request.uid, snapshot.decision_reference)
         body = encode(request.api_version, request.uid, decision)

@@ -156,7 +156,7 @@ def test_unknown_value_names_file_and_field(tmp_path: Path) -> None:
     found = [(one.where, one.field, one.message) for one in caught.value.problems]
     assert found == [
         (f"{file}:1:159: GatewayConfiguration", "items[0].policies.placement", expected),
-        (f'{file}:1:472: {VALIDATING} "p"', annotation, expected),
+        (f'{file}:1:311: {VALIDATING} "p"', annotation, expected),
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -109,6 +110,7 @@ def settle(
     modes: Mapping[int, Mode] = NO_MODES,
     *,
     rejects_conflicts: bool = False,
+    now: float = math.inf,
 ) -> Evaluation:
     """Run an evaluation to its end, its calls ending in the order in which they were made.
 
@@ -119,6 +121,7 @@ def settle(
         request,
         known(namespaces or {}, request),
         memory,
+        now,
         modes=modes,
         rejects_conflicts=rejects_conflicts,
     )

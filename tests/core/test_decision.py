@@ -136,6 +136,19 @@ def test_every_rejection_of_an_invalid_object_is_a_cause_because_kubectl_shows_o
     )
 
 
+def test_a_denial_has_the_help_of_its_webhook_on_a_line_of_its_own() -> None:
+    hooks = [webhook(name, phase="validate", help=text) for name, text in ((A, "ask ann"), (B, ""))]
+    status = only_status(decide(settle(hooks, request(), {A: Denied(403), B: Denied(403)}), "None"))
+    assert status.message == f"{A}: denied without explanation\nask ann\n{B}: denied without explanation"
+    assert status.causes == ()
+    failed = only_status(decide(settle(hooks[:1], request(), {A: BROKEN}), "None"))
+    assert "ask ann" not in failed.message
+    # kubectl shows the causes of an invalid object, and not the message.
+    wrong = Denied(422, "Invalid", "no", causes=(Cause("", "no", "spec"),))
+    status = only_status(decide(settle(hooks[:1], request(), {A: wrong}), "None"))
+    assert [one.message for one in status.causes] == [f"{A}: no", "ask ann"]
+
+
 def test_an_invalid_object_without_causes_has_the_message() -> None:
     decision = validating(Denied(422, "Invalid", "first"), Denied(403, message="no"))
     assert only_status(decision) == Status(422, "Invalid", f"{A}: first\n{B}: no")

@@ -11,9 +11,11 @@ import pytest
 from gateway.pure.core.annotations import MAX_NOT_ENFORCED_CHARS, AuditLevel
 from gateway.pure.core.decision import MAX_WARNING_CHARS, MAX_WARNINGS_CHARS, Decision, decide
 from gateway.pure.core.explain import explain
+from gateway.pure.core.labels import EVERYTHING
 from gateway.pure.core.matching import Selection
 from gateway.pure.core.speculation import ChangeRates
 from gateway.pure.core.verdict import ALLOWED, Allowed, Denied, Failed, FailureReason, Verdict
+from gateway.pure.core.webhook import Enforcement, Rollout
 from tests.core.build import POD, add, patch, request, settle, webhook
 
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ NO = Denied(403, message="no team")
 BROKEN = Failed(FailureReason.STATUS, "UNAVAILABLE: gone")
 WARN: Mapping[int, Mode] = {0: "Warn"}
 AUDIT: Mapping[int, Mode] = {0: "Audit"}
+AT_S = 1_796_256_000.0
+"""2026-12-03."""
 
 
 def hooks(*verdicts: Verdict, **members: Any) -> list[Webhook]:
@@ -51,6 +55,27 @@ def test_a_denial_becomes_a_warning_and_an_annotation() -> None:
     about = {"configuration": "policies", "webhook": A, "mode": "Warn", "code": 403, "message": "no team"}
     found = {key: json.loads(value) for key, value in decision.audit_annotations.items()}
     assert found == {"not-enforced.round_0_index_0": about}
+
+
+@pytest.mark.parametrize(
+    ("rollout", "stage", "when"),
+    [
+        (Rollout("Warn"), None, " later, date not set"),
+        (Rollout("Warn", Enforcement(EVERYTHING, after_s=AT_S + 1)), None, " from 2026-12-03 on"),
+        # It is enforced already where its other conditions match, and not here.
+        (Rollout("Warn", Enforcement(EVERYTHING, after_s=AT_S)), None, " later, date not set"),
+        (Rollout("Shadow"), Rollout("Warn", enforced_from_s=AT_S), " from 2026-12-03 on"),
+        (Rollout("Shadow"), Rollout("Warn"), " later, date not set"),
+        (Rollout("Warn", enforced_from_s=1e300), None, " later, date not set"),
+    ],
+)
+def test_a_warning_says_from_when_on_it_is_refused(
+    rollout: Rollout, stage: Rollout | None, when: str
+) -> None:
+    (hook,) = hooks(NO, rollout=rollout)
+    evaluation = settle([hook], request(), {A: NO}, modes=WARN, now=AT_S)
+    decision = decide(evaluation, "Metadata", {} if stage is None else {hook.plan_id: stage})
+    assert decision.warnings == (f"would be refused{when}: {A}: no team",)
 
 
 def test_in_the_mode_audit_the_client_sees_no_warning() -> None:

@@ -1,4 +1,4 @@
-"""How kubectl shows the command that a refusal names, with ``decisionReference``."""
+"""How kubectl shows help, and the command that a refusal names, with ``decisionReference``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UID = "[0-9a-f-]{36}"
 LINE = f"to see why the request was refused, run: admission-gateway decisions {UID} --cluster\n"
 ERROR = (
     r'Error from server \(Forbidden\): error when creating "STDIN": admission webhook "\S+" denied the '
-    r"request: team\.reference\.test: every workload names its team\n"
+    r"request: team\.reference\.test: every workload names its team\nadd the label team\n"
 )
 SHOWN = {"Warning": f"Warning: {LINE}{ERROR}", "Message": f"{ERROR}{LINE}"}
 
@@ -29,7 +29,7 @@ SHOWN = {"Warning": f"Warning: {LINE}{ERROR}", "Message": f"{ERROR}{LINE}"}
 def test_kubectl_shows_the_command_once_on_a_line_of_its_own(
     cluster: Cluster, namespace: str, tmp_path: Path, reference: str
 ) -> None:
-    denied = {"objectSelector": {"matchLabels": {"denied": "yes"}}}
+    denied = {"objectSelector": {"matchLabels": {"denied": "yes"}}, "help": "add the label team"}
     script = {"deny": {"code": 403, "message": "every workload names its team"}}
     hook = Hook("validate", "team.reference.test", script, (rule("configmaps", "CREATE"),), fields=denied)
     gateway = {"kubernetes": {"kubeconfig": str(cluster.kubeconfig())}, "decisionReference": reference}

@@ -114,7 +114,7 @@ def test_a_rejection_that_is_not_enforced_is_in_the_audit_log_and_in_the_mode_wa
     answer = create(cluster, namespace, mode)
     assert answer.status == 201, answer
     name = f"{mode.lower()}.deny.test"
-    expected = [f"would be refused: {name}: no team"] if mode == "Warn" else []
+    expected = [f"would be refused later, date not set: {name}: no team"] if mode == "Warn" else []
     assert [text for text in answer.warnings if "no team" in text] == expected
     assert "added" not in answer.document["metadata"]["labels"]
     about = {"configuration": "policies", "webhook": name, "mode": mode, "code": 403, "message": "no team"}
@@ -138,7 +138,7 @@ def test_a_webhook_is_enforced_where_the_namespace_matches(
 ) -> None:
     answer = create(cluster, namespace, "dev")
     assert answer.status == 201, answer
-    assert answer.warnings == ("would be refused: dev.deny.test: no team",)
+    assert answer.warnings == ("would be refused later, date not set: dev.deny.test: no team",)
     labelled = {"metadata": {"labels": {"tier": "dev"}}}
     assert cluster.api.patch(f"/api/v1/namespaces/{namespace}", labelled).status == 200
     eventually(lambda: create(cluster, namespace, "dev").status == 403)
@@ -165,7 +165,9 @@ def test_a_policy_that_is_not_enforced_changes_and_refuses_nothing(
     admitted = create(cluster, namespace, name, fails="yes")
     assert admitted.status == 201, admitted
     message = f"policy '{name}' with binding '{name}' denied request: {FAILURE}"
-    assert admitted.warnings == ((f"would be refused: {message}",) if mode == "Warn" else ())
+    assert admitted.warnings == (
+        (f"would be refused later, date not set: {message}",) if mode == "Warn" else ()
+    )
     about = {"configuration": name, "webhook": name, "mode": mode, "code": 403, "message": message}
     assert not_enforced(cluster, admitted) == ([] if mode == "Shadow" else [about])
     for result, labels in (("changed", {}), ("denied", {"fails": "yes"})):

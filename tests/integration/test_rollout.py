@@ -45,7 +45,7 @@ async def test_a_denial_in_the_mode_warn_is_a_warning(world: SimulatedWorld) -> 
     await world.serve(webhook_document("validate", "v", "pool", warn, {}))
     response = await world.review("/validate", "pod-create-mutate")
     assert response["allowed"] is True
-    assert response["warnings"] == ["would be refused: h0.v.test: no team"]
+    assert response["warnings"] == ["would be refused later, date not set: h0.v.test: no team"]
     assert json.loads(response["auditAnnotations"]["not-enforced.round_0_index_0"])["mode"] == "Warn"
     assert world.metric(NOT_ENFORCED, name="h0.v.test", mode="Warn", result="denied") == 1
 

@@ -125,7 +125,10 @@ def test_a_policy_that_monitors_and_modes_refuse_nothing(tmp_path: Path, start_g
     ]
     gateway = ready(start_gateway(configured(tmp_path, *documents)))
     found = gateway.review("/validate", review())
-    assert (found["allowed"], found["warnings"]) == (True, ["would be refused: warned: no root"])
+    assert (found["allowed"], found["warnings"]) == (
+        True,
+        ["would be refused later, date not set: warned: no root"],
+    )
     told = [json.loads(text) for key, text in found["auditAnnotations"].items() if "not-enforced" in key]
     assert sorted((each["mode"], each["webhook"]) for each in told) == [
         ("Audit", "monitors"),

@@ -12,6 +12,7 @@ from gateway.pure.rollout_plan.decide import (
     adopted,
     approve,
     decide,
+    enforced_from_s,
     forget,
     hold,
     judge,
@@ -50,6 +51,23 @@ def at(step: int, made: Plan | None = None) -> PlanState:
     for _ in range(step):
         state = skip(made or plan(), state, **PERSON)
     return state
+
+
+def test_the_earliest_time_of_more_enforcement_is_never_after_the_promotion() -> None:
+    state = started(plan(), START_S)
+    expected = [2, 1, 1, 1, 1, 0]
+    for step, hours in enumerate(expected):
+        state = at(step)
+        assert enforced_from_s(plan(), state) == (state.started_at_s + hours * HOUR_S if hours else 0)
+    earliest = enforced_from_s(plan(), at(1))
+    promoted = after(at(1), 3, evidence(at(1), a=good()))
+    assert (promoted.step, promoted.started_at_s >= earliest) == (2, True)
+
+
+def test_the_time_of_a_plan_that_does_not_go_on_by_itself_is_not_set() -> None:
+    assert enforced_from_s(plan(), None) == 0
+    assert enforced_from_s(plan(), pause(plan(), at(1), **PERSON)) == 0
+    assert enforced_from_s(plan(salt="another"), at(1)) == 0
 
 
 def test_a_plan_is_promoted_after_its_time_if_all_gates_pass() -> None:

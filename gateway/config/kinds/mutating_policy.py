@@ -27,7 +27,7 @@ from gateway.config.kinds.policy_spec import (
     placement_of,
     spec_json,
 )
-from gateway.config.kinds.policy_templates import with_templates
+from gateway.config.kinds.policy_templates import with_annotations
 from gateway.config.kinds.validation import Rule
 from gateway.config.kinds.webhook_entry import REINVOCATION_POLICIES
 from gateway.pure.admission_policies.model import MutatingBinding, MutatingPolicy
@@ -147,7 +147,7 @@ def read_mutating_policy(fields: Fields) -> MutatingPolicy:
     policy = MutatingPolicy(
         metadata.name, head.match, head.param_kind, head.conditions, document, rules, placement=placement
     )
-    return with_templates(policy, fields, metadata)
+    return with_annotations(policy, fields, metadata)
 
 
 def read_mutating_binding(fields: Fields) -> MutatingBinding:

@@ -27,7 +27,7 @@ from gateway.config.kinds.policy_spec import (
     placement_of,
     spec_json,
 )
-from gateway.config.kinds.policy_templates import with_templates
+from gateway.config.kinds.policy_templates import with_annotations
 from gateway.config.kinds.validation import Rule
 from gateway.pure.admission_policies.model import ValidatingBinding, ValidatingPolicy, ValidationAction
 from gateway.pure.admission_policies.policy import FAILURES_KEY
@@ -153,7 +153,7 @@ def read_validating_policy(
     policy = ValidatingPolicy(
         metadata.name, head.match, head.param_kind, head.conditions, document, rules, placement=placement
     )
-    return with_templates(policy, fields, metadata)
+    return with_annotations(policy, fields, metadata)
 
 
 class _ActionList(Type[tuple[ValidationAction, ...]]):

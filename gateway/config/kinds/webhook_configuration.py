@@ -12,7 +12,8 @@ from gateway.base.text import shown
 from gateway.config.kinds.declare import Groups, Row
 from gateway.config.kinds.metadata import read_metadata
 from gateway.config.kinds.names import configuration_name
-from gateway.config.kinds.webhook_entry import V1, MutatingEntry, WebhookEntry
+from gateway.config.kinds.webhook_entry import V1, V1BETA1, MutatingEntry, WebhookEntry
+from gateway.config.yaml.documents import ADMISSION_GROUP, GATEWAY_VERSION
 from gateway.pure.core.webhook import HttpsClient, Phase, Webhook, WorkerRef
 
 if TYPE_CHECKING:
@@ -23,6 +24,13 @@ if TYPE_CHECKING:
 
 _MAX_WEBHOOKS: Final = 100
 """Webhooks of a custom resource."""
+WEBHOOK_VERSIONS: Final = {
+    f"{ADMISSION_GROUP}/v1": V1,
+    f"{ADMISSION_GROUP}/v1beta1": V1BETA1,
+    # The version of custom resources: the same fields and defaults, and a status.
+    GATEWAY_VERSION: V1,
+}
+"""The entries by the apiVersion of their configuration."""
 _MEANING: Final = "In the order of calls"
 
 

@@ -26,6 +26,7 @@ from gateway.config.kinds.declare import (
     optional,
     required,
 )
+from gateway.config.kinds.help_text import HELP_TEXT
 from gateway.config.kinds.matching import (
     CONDITIONS,
     FAILURE_POLICIES,
@@ -44,7 +45,6 @@ from gateway.config.kinds.names import (
 )
 from gateway.config.kinds.rollout import RolloutEntry
 from gateway.config.kinds.validation import Rule
-from gateway.config.yaml.documents import ADMISSION_GROUP, GATEWAY_VERSION
 from gateway.pure.core.labels import EVERYTHING, Selector
 from gateway.pure.core.webhook import (
     FailurePolicy,
@@ -194,6 +194,12 @@ class WebhookEntry(Declared):
         Group(RolloutEntry),
         "How far the webhook is in force, see [rollout](rollout.md). Absent: it is enforced",
     )
+    help: str = declare(
+        HELP_TEXT,
+        "A line below the message of a denial: what who is denied can do, or a URL. See "
+        "[denials](answers.md#denials)",
+        default="",
+    )
     cache: CacheEntry | None = optional(
         Group(CacheEntry),
         "Verdicts that hold for other requests, see [cache](#cache). Requires `sideEffects: None`",
@@ -232,6 +238,7 @@ class WebhookEntry(Declared):
             rollout=None if self.rollout is None else self.rollout.rollout,
             plan=None if self.rollout is None or self.rollout.plan is None else self.rollout.plan.plan,
             cache=None if self.cache is None else self.cache.cache,
+            help=self.help,
         )
 
 
@@ -274,10 +281,3 @@ class _OldMutatingEntry(_OldEntry, MutatingEntry):
 V1: Final[Mapping[Phase, type[WebhookEntry]]] = {"mutate": MutatingEntry, "validate": WebhookEntry}
 """The entries of ``v1``, which is the version of custom resources too."""
 V1BETA1: Final[Mapping[Phase, type[WebhookEntry]]] = {"mutate": _OldMutatingEntry, "validate": _OldEntry}
-WEBHOOK_VERSIONS: Final = {
-    f"{ADMISSION_GROUP}/v1": V1,
-    f"{ADMISSION_GROUP}/v1beta1": V1BETA1,
-    # The version of custom resources: the same fields and defaults, and a status.
-    GATEWAY_VERSION: V1,
-}
-"""The entries by the apiVersion of their configuration."""

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from gateway.config.kinds.engine_settings import NO_ENGINES
+from gateway.config.kinds.help_text import help_of, with_help
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
@@ -85,7 +86,8 @@ class MadeEntries:
             problems.questionable.extend(self._warnings)
             return self._made
         errors, warnings = len(problems.found), len(problems.questionable)
-        self._made = tuple(make())
+        help_text = help_of(document.content or {}, document.path, problems)
+        self._made = tuple(with_help(make(), help_text))
         self._errors, self._warnings = problems.found[errors:], problems.questionable[warnings:]
         self._others = others
         return self._made

@@ -19,6 +19,7 @@ import orjson
 
 from gateway.base.text import shown
 from gateway.config.kinds.gateway_configuration import has_go_types
+from gateway.config.kinds.help_text import HELP
 from gateway.config.kinds.namespace import KUBE_SYSTEM, NAME_LABEL
 from gateway.config.kinds.policy_rollout import ROLLOUT
 from gateway.config.kinds.policy_settings import NO_OWNER, TEMPLATES
@@ -149,6 +150,7 @@ class _Judge:
         reasons = chain(
             self._of_cluster(kind),
             _of_templates(entries[0].policy.templates),
+            _of_help(entries[0].policy.help),
             _of_rollouts(kind, entries),
             self._of_expressions(entries[0]),
             _of_reads(entries[0]),
@@ -348,6 +350,11 @@ class _Judge:
             for (kind, _), entries in self._by_key.items()
             if kind == MUTATING_POLICY and not any(each.refusal for each in entries)
         )
+
+
+def _of_help(text: str) -> Iterator[str]:
+    if text:
+        yield f"the annotation {HELP} has a text, and the API server adds none to denials; remove it"
 
 
 def _of_templates(mode: TemplateMode | None) -> Iterator[str]:

@@ -23,8 +23,11 @@ from gateway.config.kinds.policy_exception import (
     read_policy_exception,
     unknown_webhooks,
 )
-from gateway.config.kinds.webhook_configuration import WebhookConfiguration, read_webhook_configuration
-from gateway.config.kinds.webhook_entry import WEBHOOK_VERSIONS
+from gateway.config.kinds.webhook_configuration import (
+    WEBHOOK_VERSIONS,
+    WebhookConfiguration,
+    read_webhook_configuration,
+)
 from gateway.config.kinds.worker_pool import WorkerPool, read_worker_pool
 from gateway.config.merge.following import leave_out_following
 from gateway.config.merge.model import Config

@@ -35,6 +35,7 @@ class WebhookDocument(TypedDict):
     repeated: bool
     mode: str
     exception: str
+    help: str
     parameters: NotRequired[Any]
     """The parameters of the call without secrets, or null. Only the pages have them."""
 
@@ -170,10 +171,18 @@ def webhook_document(record: WebhookRecord) -> WebhookDocument:
         "repeated": record.is_repeated,
         "mode": record.mode,
         "exception": record.exception,
+        "help": record.help,
     }
 
 
-_USUAL: Final = {"round": 0, "changed": False, "repeated": False, "mode": "Enforce", "exception": ""}
+_USUAL: Final = {
+    "round": 0,
+    "changed": False,
+    "repeated": False,
+    "mode": "Enforce",
+    "exception": "",
+    "help": "",
+}
 
 
 def unusual(document: Mapping[str, Any], members: Iterable[str]) -> dict[str, Any]:

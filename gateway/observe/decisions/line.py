@@ -92,7 +92,7 @@ _WEBHOOK_MEMBERS: Final = (
     "outcome",
     "milliseconds",
 )
-_RARE_MEMBERS: Final = ("round", "changed", "repeated", "exception", "mode")
+_RARE_MEMBERS: Final = ("round", "changed", "repeated", "exception", "mode", "help")
 
 
 def webhook(record: WebhookRecord) -> Document:

@@ -67,6 +67,8 @@ class WebhookRecord(NamedTuple):
     mode: Mode | Literal["Candidate"] = "Enforce"
     exception: str = ""
     """The id of the exception for ``Exempted``, otherwise empty."""
+    help: str = ""
+    """The text for who was denied. Empty without one, and if it is no denial."""
     parameters: bytes = b""
     """JSON of the parameters with which the policy was called. Empty without parameters."""
 
@@ -203,6 +205,7 @@ def record_of_webhook(outcome: Outcome, started_at: float) -> WebhookRecord:
             code, message = verdict.code, verdict.cause
     webhook = outcome.invocation.webhook
     client = webhook.client
+    help_text = webhook.help if kind == "Denied" else ""
     pool, policy = (client.pool, client.policy) if isinstance(client, WorkerRef) else ("", "")
     if call is None:
         return WebhookRecord(
@@ -210,6 +213,7 @@ def record_of_webhook(outcome: Outcome, started_at: float) -> WebhookRecord:
             milliseconds=(outcome.elapsed_s or 0.0) * 1000,
             has_changed=outcome.has_changed,
             mode=outcome.mode,
+            help=help_text,
         )
     return WebhookRecord(
         webhook.configuration,
@@ -227,6 +231,7 @@ def record_of_webhook(outcome: Outcome, started_at: float) -> WebhookRecord:
         call.is_ahead,
         call.is_repeated,
         outcome.mode,
+        help=help_text,
         parameters=call.parameters,
     )
 

@@ -148,6 +148,7 @@ class PolicyInForce(Generic[P, B]):
             failure_policy=policy.rules.failure_policy,
             match_policy=match.match_policy,
             reinvocation_policy=reinvocation_policy,
+            help=policy.help,
             namespace=self.namespace,
             document=self._document,
         )

@@ -74,6 +74,8 @@ class _Policy:
     rules: Rules | Mutations
     placement: PlacementChoice | None = field(default=None, kw_only=True)
     """That of its annotation. None: that of the GatewayConfiguration."""
+    help: str = field(default="", kw_only=True)
+    """That of its annotation, see ``Webhook``."""
     templates: TemplateMode | None = field(default=None, kw_only=True)
     """How it applies to the Pods of workloads, by its annotation. None: not at all."""
 

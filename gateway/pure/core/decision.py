@@ -12,8 +12,10 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal
 
+from gateway.base.text import rfc3339
 from gateway.pure.core.annotations import annotations_of
 from gateway.pure.core.final_patch import final_patch
+from gateway.pure.core.modes import NO_STAGES
 from gateway.pure.core.verdict import (
     ALLOWED,
     NO_DETAILS,
@@ -27,11 +29,12 @@ from gateway.pure.core.verdict import (
 from gateway.pure.core.webhook import PolicyRef, WorkerRef
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from gateway.pure.core.annotations import AuditLevel, Dropped
     from gateway.pure.core.evaluation import Evaluation
     from gateway.pure.core.outcome import Outcome
+    from gateway.pure.core.webhook import Rollout, Webhook, WebhookId
 
 MAX_WARNING_CHARS: Final = 256
 MAX_WARNINGS_CHARS: Final = 4096
@@ -53,6 +56,9 @@ DecisionReference = Literal["None", "Warning", "Message"]
 its message."""
 _UID = re.compile(r"[-0-9A-Za-z_.]{1,100}")
 """A uid that needs no quotes in a shell; those of API servers are UUIDs."""
+
+_LAST_S: Final = 253_402_300_799
+"""The last second of the year 9999, the last one with a date."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
@@ -93,8 +99,10 @@ PLAIN_ALLOWED: Final = Decision()
 """Allowed, without patch, warnings and annotations."""
 
 
-def decide(evaluation: Evaluation, audit_level: AuditLevel) -> Decision:
-    """Return the decision of a finished *evaluation*.
+def decide(
+    evaluation: Evaluation, audit_level: AuditLevel, stages: Mapping[WebhookId, Rollout] = NO_STAGES
+) -> Decision:
+    """Return the decision of a finished *evaluation*; *stages* are as in ``gateway.pure.core.modes``.
 
     Raises:
         AssertionError: the derived patch does not give the final object, which is a bug here.
@@ -113,7 +121,7 @@ def decide(evaluation: Evaluation, audit_level: AuditLevel) -> Decision:
         final_patch(evaluation.request, evaluation.final_object)
         if status is None and evaluation.has_changed
         else b"",
-        _warnings(_texts(outcomes)),
+        _warnings(_texts(outcomes, stages, evaluation.now)),
         annotations,
         dropped,
     )
@@ -226,6 +234,11 @@ def _refusal(outcome: Outcome) -> Status:
                 Cause(_cut(cause.reason), f"{prefix}{_cut(cause.message)}", _cut(cause.field))
                 for cause in verdict.causes[:MAX_CAUSES]
             )
+            if webhook.help:
+                message = f"{message}\n{webhook.help}"
+                if reason == "Invalid" and causes:
+                    # kubectl shows the causes instead of the message.
+                    causes = (*causes, Cause(message=webhook.help))
             status, metadata = _cut(verdict.status) or "Failure", _cut_values(verdict.metadata)
             return Status(
                 verdict.code, reason, message, causes, _cut_details(verdict.details), status, metadata
@@ -241,7 +254,9 @@ def _refusal(outcome: Outcome) -> Status:
             raise AssertionError(f"{name} allows the request and does not refuse it")
 
 
-def _texts(outcomes: Sequence[Outcome]) -> Iterator[tuple[Sequence[str], bool]]:
+def _texts(
+    outcomes: Sequence[Outcome], stages: Mapping[WebhookId, Rollout], time_s: float
+) -> Iterator[tuple[Sequence[str], bool]]:
     """Yield the warnings of each webhook, and whether they may be long.
 
     Those of webhooks in the mode Warn are last: by the bounds they could displace others.
@@ -254,8 +269,23 @@ def _texts(outcomes: Sequence[Outcome]) -> Iterator[tuple[Sequence[str], bool]]:
             in_warn.append(outcome)
     for outcome in in_warn:
         if outcome.would_reject:
-            yield (_CONTROL.sub(" ", f"{WOULD_BE_REFUSED}: {_refusal(outcome).message}"),), False
+            webhook = outcome.invocation.webhook
+            when = _refused_from(webhook, stages.get(webhook.plan_id, webhook.rollout), time_s)
+            text = f"{WOULD_BE_REFUSED}{when}: {_refusal(outcome).message}"
+            yield (_CONTROL.sub(" ", text),), False
         yield _texts_of(outcome)
+
+
+def _refused_from(webhook: Webhook, rollout: Rollout | None, time_s: float) -> str:
+    """Return from when on *webhook*, which is in the mode Warn at *time_s*, refuses what it warns of."""
+    client = webhook.client
+    if rollout is None or (isinstance(client, PolicyRef) and client.is_on_templates):
+        return ""
+    after_s = 0.0 if rollout.enforce is None else rollout.enforce.after_s
+    at_s = rollout.enforced_from_s or (after_s if after_s > time_s else 0.0)
+    if not 0 < at_s <= _LAST_S:
+        return " later, date not set"
+    return f" from {rfc3339(at_s).partition('T')[0]} on"
 
 
 def _texts_of(outcome: Outcome) -> tuple[Sequence[str], bool]:

@@ -104,7 +104,6 @@ class Evaluation:
         "_is_refused",
         "_leaves_out_shadows",
         "_memory",
-        "_now",
         "_params",
         "_payload",
         "_reinvocation",
@@ -120,6 +119,7 @@ class Evaluation:
         "kept_ahead",
         "modes",
         "namespace",
+        "now",
         "outcomes",
         "request",
         "selection",
@@ -162,7 +162,7 @@ class Evaluation:
         self.is_mutating: Final = selection.phase == "mutate"
         self.modes: Final = modes
         self._memory = memory
-        self._now = now
+        self.now: Final = now
         self._params, self._schemas = params, schemas
         self._payload = payload or Payload(request)
         self._leaves_out_shadows = bool(modes) and payload is None and "Shadow" in modes.values()
@@ -300,7 +300,7 @@ class Evaluation:
             if invocation.can_allow_fast:
                 rest = self._invocations[self._index :]
                 policy_input = self._payload.policy_input(
-                    self.namespace, self._params, self._schemas, self._now
+                    self.namespace, self._params, self._schemas, self.now
                 )
                 if allowed := fast_allowed(rest, policy_input, self.modes):
                     self.outcomes += allowed
@@ -418,7 +418,7 @@ class Evaluation:
             return NOT_MATCHED
         why_not: NotCalled | None = None
         if not invocation.has_matched_selectors or invocation.exceptions is not None:
-            why_not = mismatch_of(invocation, self._payload, self.namespace, self._now)
+            why_not = mismatch_of(invocation, self._payload, self.namespace, self.now)
         conditions = webhook.match_conditions
         if conditions is not None and why_not is None:
             self._conditions = self._conditions or ConditionState()
@@ -436,10 +436,10 @@ class Evaluation:
         if not is_due and invocation.webhook.failure_policy == "Ignore":
             return NOT_MATCHED
         if not invocation.has_matched_selectors or invocation.exceptions is not None:
-            mismatch = mismatch_of(invocation, self._round_payload, self.namespace, self._now)
+            mismatch = mismatch_of(invocation, self._round_payload, self.namespace, self.now)
             if mismatch is not None:
                 return mismatch if is_due or isinstance(mismatch, Failed) else NOT_MATCHED
-        policy_input = self._payload.policy_input(self.namespace, self._params, self._schemas, self._now)
+        policy_input = self._payload.policy_input(self.namespace, self._params, self._schemas, self.now)
         if self.is_mutating:
             policy_input.matched = self._round_payload
         if self._round:

@@ -167,6 +167,8 @@ class Rollout:
     enforce: Enforcement | None = None
     """None if it is enforced nowhere, unless ``mode`` is Enforce."""
     candidate: Candidate | None = None
+    enforced_from_s: float = field(default=0.0, compare=False)
+    """The earliest time at which a plan enforces it in more places, in seconds since 1970. 0: not set."""
     is_mode_given: bool = True
     """Whether the configuration says the mode. Otherwise the stage of a plan that was removed holds."""
 
@@ -295,6 +297,8 @@ class Webhook:
     """None if every request is a call."""
     after: tuple[str, ...] = ()
     """Names of mutating webhooks that are called before it, see ``gateway.pure.core.call_order``."""
+    help: str = ""
+    """What who is denied can do, or the URL of a page that says it: a line below the denial. Empty: none."""
     namespace: str = field(default="", repr=False)
     """Of a policy of one namespace: it is for the requests in that one only."""
     document: str = field(default="", repr=False)

@@ -97,6 +97,21 @@ def lasts_s(plan: Plan, state: PlanState) -> float:
     return float(plan.stages[state.step].for_s * 2 ** min(state.rollbacks, MAX_DOUBLINGS))
 
 
+def enforced_from_s(plan: Plan, state: PlanState | None) -> float:
+    """Return the earliest time at which *plan* enforces its webhook in more places, in seconds since 1970.
+
+    0 if it is not set: nobody knows when a paused plan goes on.
+    """
+    if state is None or state.phase != "Progressing" or state.generation != plan.digest:
+        return 0.0
+    at = float(state.started_at_s)
+    for step, stage in enumerate(plan.stages[state.step :], state.step):
+        if step > state.step and stage.is_enforced_somewhere:
+            return at
+        at += lasts_s(plan, replace(state, step=step))
+    return 0.0
+
+
 def decide(
     plan: Plan,
     state: PlanState,

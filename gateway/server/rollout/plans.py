@@ -16,7 +16,7 @@ import logging
 import random
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import orjson
@@ -24,7 +24,7 @@ import orjson
 from gateway.base.errors import GatewayError
 from gateway.base.private_folder import PrivateFolder, read_small_json
 from gateway.observe.telemetry.rollouts import PlanNumbers
-from gateway.pure.rollout_plan.decide import VALUES, decide, hold, holds, judge
+from gateway.pure.rollout_plan.decide import VALUES, decide, enforced_from_s, hold, holds, judge
 from gateway.pure.rollout_plan.decide import adopted as adopted_by
 from gateway.pure.rollout_plan.evidence import Part
 from gateway.pure.rollout_plan.model import may_be_held, plan_of, rollout_of
@@ -301,7 +301,10 @@ class RolloutPlans:
                     del self.plans[one.name]
                     continue
             one.step = 0 if state is None else self._step(one, state)
-            rollouts[one.webhook.plan_id] = rollout_of(one.webhook, one.plan.stages[one.step])
+            rollouts[one.webhook.plan_id] = replace(
+                rollout_of(one.webhook, one.plan.stages[one.step]),
+                enforced_from_s=0.0 if one.is_removed else enforced_from_s(one.plan, state),
+            )
             is_counted = state is not None and state.generation == one.plan.digest and not one.is_removed
             if is_counted and state is not None and state.phase != "Complete":
                 windows[one.webhook.plan_id] = state.evidence_window
