@@ -171,7 +171,7 @@ def of_images(name: str, *images: str, init: str = "") -> Json:
 
 def refusal(*images: str) -> tuple[int, str]:
     """Return what users see of a refusal; *images* are those without a digest."""
-    texts = (f'image "{image}" has no digest' for image in images)
+    texts = (f'image "{image}" has no digest: add @sha256:…' for image in images)
     reason = f"digests.policies.test: {'; '.join(texts)}"
     return 403, f"image policy webhook backend denied one or more images: {reason}"
 

@@ -54,7 +54,7 @@ CASES: Final[dict[str, tuple[Json | None, str, Json, str]]] = {
         None,
         PODS,
         pod(),
-        'spec.containers[0].image: image "registry.test/main:1" has no digest',
+        'spec.containers[0].image: image "registry.test/main:1" has no digest: add @sha256:…',
     ),
     "require-labels": (
         {"labels": {"team": "[a-z]+"}},
@@ -75,19 +75,25 @@ CASES: Final[dict[str, tuple[Json | None, str, Json, str]]] = {
         None,
         PODS,
         pod(**container("main")),
-        'spec.containers[0].image: image "main" has the tag latest, or no tag, which means latest',
+        (
+            'spec.containers[0].image: image "main" has the tag latest, or no tag, which means latest: '
+            "name a version"
+        ),
     ),
     "require-probes": (
         {"probes": ["livenessProbe"]},
         DEPLOYMENTS,
         deployment("web"),
-        'spec.template.spec.containers[0].livenessProbe: container "main" has no livenessProbe',
+        'spec.template.spec.containers[0].livenessProbe: container "main" has no livenessProbe: add one',
     ),
     "allowed-host-paths": (
         None,
         PODS,
         pod(volumes=[{"name": "v", "hostPath": {"path": "/etc"}}]),
-        'spec.volumes[0].hostPath.path: volume "v" uses the path /etc of the node, which is not allowed',
+        (
+            'spec.volumes[0].hostPath.path: volume "v" uses the path /etc of the node, which is not '
+            "allowed: use an allowed one"
+        ),
     ),
     "minimum-replicas": (
         {"minimum": 3},
@@ -108,7 +114,7 @@ CASES: Final[dict[str, tuple[Json | None, str, Json, str]]] = {
         {"taints": [{"key": "a"}]},
         PODS,
         pod(tolerations=[{"operator": "Exists"}]),
-        'spec.tolerations[0]: the toleration {"operator":"Exists"} tolerates the taint a',
+        'spec.tolerations[0]: the toleration {"operator":"Exists"} tolerates the taint a: remove it',
     ),
 }
 """By policy: parameters, path, an object that it denies, and the message."""

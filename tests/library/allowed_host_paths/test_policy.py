@@ -35,7 +35,7 @@ def spec(path: str, *mounts: dict[str, object]) -> dict[str, Any]:
 )
 def test_a_path_is_below_an_allowed_one(prefix: str, path: str, *, is_allowed: bool) -> None:
     found = denial(POLICY, of_pod(spec(path)), {"paths": [{"prefix": prefix}]})
-    message = f'volume "v" uses the path {path} of the node, which is not allowed'
+    message = f'volume "v" uses the path {path} of the node, which is not allowed: use an allowed one'
     assert found == ({} if is_allowed else {"spec.volumes[1].hostPath.path": message})
 
 

@@ -37,5 +37,6 @@ def test_the_taint_is_written_as_kubectl_does() -> None:
     spec = {"containers": [], "tolerations": [{"operator": "Exists"}]}
     taint = {"key": "a", "value": "x", "effect": "NoExecute"}
     assert denial(POLICY, of_pod(spec), {"taints": [taint]}) == {
-        "spec.tolerations[0]": 'the toleration {"operator":"Exists"} tolerates the taint a=x:NoExecute'
+        "spec.tolerations[0]": 'the toleration {"operator":"Exists"} tolerates the taint a=x:NoExecute: '
+        "remove it"
     }

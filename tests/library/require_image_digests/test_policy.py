@@ -17,6 +17,6 @@ def test_an_image_needs_a_digest() -> None:
         "ephemeralContainers": [{"name": "c", "image": "c"}],
     }
     assert denial(POLICY, of_pod(spec)) == {
-        "spec.containers[1].image": 'image "a.test:5000/b:1" has no digest',
-        "spec.ephemeralContainers[0].image": 'image "c" has no digest',
+        "spec.containers[1].image": 'image "a.test:5000/b:1" has no digest: add @sha256:…',
+        "spec.ephemeralContainers[0].image": 'image "c" has no digest: add @sha256:…',
     }

@@ -27,8 +27,8 @@ def test_what_is_missing_is_named() -> None:
     assert denial(POLICY, deployment(GOOD, GOOD), PARAMETERS) == {}
     assert denial(POLICY, deployment({"labels": {"team": "Red", "name": ""}}, GOOD), PARAMETERS) == {
         "metadata.labels[team]": '"Red" does not match [a-z]+',
-        "metadata.labels[name]": "the label is missing",
-        "metadata.annotations[owner]": "the annotation is missing",
+        "metadata.labels[name]": "the label is missing: add it",
+        "metadata.annotations[owner]": "the annotation is missing: add it",
     }
 
 

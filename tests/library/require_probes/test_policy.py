@@ -15,9 +15,9 @@ def test_containers_and_sidecars_need_probes() -> None:
         "initContainers": [{"name": "c"}, {"name": "d", "restartPolicy": "Always"}],
     }
     assert denial(POLICY, of_pod(spec)) == {
-        "spec.containers[1].readinessProbe": 'container "b" has no readinessProbe',
-        "spec.initContainers[1].livenessProbe": 'container "d" has no livenessProbe',
-        "spec.initContainers[1].readinessProbe": 'container "d" has no readinessProbe',
+        "spec.containers[1].readinessProbe": 'container "b" has no readinessProbe: add one',
+        "spec.initContainers[1].livenessProbe": 'container "d" has no livenessProbe: add one',
+        "spec.initContainers[1].readinessProbe": 'container "d" has no readinessProbe: add one',
     }
     assert list(denial(POLICY, of_pod(spec), {"probes": ["startupProbe"]})) == [
         "spec.containers[0].startupProbe",

@@ -32,7 +32,7 @@ def test_what_is_missing_is_named() -> None:
         "ephemeralContainers": [{"name": "c"}],
     }
     assert denial(POLICY, of_pod(spec), {"limits": {"memory": {}}}) == {
-        "spec.containers[1].resources.limits[memory]": 'container "b" has no memory in limits'
+        "spec.containers[1].resources.limits[memory]": 'container "b" has no memory in limits: set it'
     }
 
 
@@ -46,7 +46,7 @@ def test_what_is_missing_is_named() -> None:
             ["1Gi", None],
             {"spec.resources.limits[memory]": "the pod has 4Gi memory in limits, more than 2Gi"},
         ),
-        (None, ["1Gi", None], {CONTAINER: 'container "c1" has no memory in limits'}),
+        (None, ["1Gi", None], {CONTAINER: 'container "c1" has no memory in limits: set it'}),
         ("1Gi", ["1Gi", "4Gi"], {CONTAINER: 'container "c1" has 4Gi memory in limits, more than 2Gi'}),
     ],
 )

@@ -27,7 +27,9 @@ def of(found: dict[str, Any], old: dict[str, Any] | None = None) -> dict[str, An
 def test_a_host_of_another_namespace_is_denied(api_server: ApiServer) -> None:
     api_server.lists[INGRESSES] = [ingress("shop", "web", "a.test", "b.test"), ingress("blog", "web", "")]
     found = denial(POLICY, of(ingress("blog", "new", "c.test", "", "b.test")))
-    assert found == {"spec.rules[2].host": 'the host "b.test" belongs to the Ingress shop/web'}
+    assert found == {
+        "spec.rules[2].host": 'the host "b.test" belongs to the Ingress shop/web: use another host'
+    }
 
 
 def test_the_scope_decides_about_ingresses_of_the_same_namespace(api_server: ApiServer) -> None:

@@ -44,7 +44,9 @@ def _problems(pod: PodSpec, allowed: tuple[_Allowed, ...]) -> Iterator[Cause]:
         name = volume.get("name", "")
         matching = [each for each in allowed if _is_below(found, each.prefix)]
         if not matching:
-            message = f'volume "{name}" uses the path {found} of the node, which is not allowed'
+            message = (
+                f'volume "{name}" uses the path {found} of the node, which is not allowed: use an allowed one'
+            )
             yield Cause(message, f"{pod.path}.volumes[{index}].hostPath.path")
         elif all(each.is_read_only for each in matching):
             read_only[name] = found
@@ -80,7 +82,7 @@ DEFINITIONS = (
         function=allowed_host_paths,
         rules=PODS_AND_TEMPLATES,
         users_see='spec.volumes[0].hostPath.path: volume "root" uses the path /etc of the node, '
-        "which is not allowed",
+        "which is not allowed: use an allowed one",
         topic="workload security",
         replaces=(
             Replaced("Kyverno", "limit-hostpath-vols", "folders by parameter instead of `/data`"),

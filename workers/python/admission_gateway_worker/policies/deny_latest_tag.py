@@ -25,7 +25,9 @@ def deny_latest_tag(review: Review) -> None:
 def _problems(pod: PodSpec) -> Iterator[Cause]:
     for path, name in images(pod):
         if (image := parse(name)).tag == "latest" and not image.digest:
-            yield Cause(f'image "{name}" has the tag latest, or no tag, which means latest', path)
+            yield Cause(
+                f'image "{name}" has the tag latest, or no tag, which means latest: name a version', path
+            )
 
 
 DEFINITIONS = (
@@ -34,7 +36,8 @@ DEFINITIONS = (
         summary="Images are named by a digest, or by a tag other than latest.",
         function=deny_latest_tag,
         rules=PODS_AND_TEMPLATES,
-        users_see='spec.containers[0].image: image "nginx" has the tag latest, or no tag, which means latest',
+        users_see='spec.containers[0].image: image "nginx" has the tag latest, or no tag, which means '
+        "latest: name a version",
         topic="images",
         replaces=(
             Replaced("Kyverno", "disallow-latest-tag", "also for init and ephemeral containers"),

@@ -28,7 +28,7 @@ def _problems(pod: PodSpec, taints: tuple[Mapping[str, Any], ...]) -> Iterator[C
         for taint in taints:
             if tolerates(toleration, taint):
                 written = orjson.dumps(toleration).decode()
-                message = f"the toleration {written} tolerates the taint {_written(taint)}"
+                message = f"the toleration {written} tolerates the taint {_written(taint)}: remove it"
                 yield Cause(message, f"{pod.path}.tolerations[{index}]")
 
 
@@ -62,7 +62,7 @@ DEFINITIONS = (
         function=forbidden_tolerations,
         rules=PODS_AND_TEMPLATES,
         users_see='spec.tolerations[0]: the toleration {"operator":"Exists"} tolerates the taint '
-        "node-role.kubernetes.io/control-plane",
+        "node-role.kubernetes.io/control-plane: remove it",
         topic="scheduling",
         replaces=(
             Replaced(

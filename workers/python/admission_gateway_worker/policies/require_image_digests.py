@@ -25,7 +25,7 @@ def require_image_digests(review: Review) -> None:
 def _problems(pod: PodSpec) -> Iterator[Cause]:
     for path, name in images(pod):
         if not parse(name).digest:
-            yield Cause(f'image "{name}" has no digest', path)
+            yield Cause(f'image "{name}" has no digest: add @sha256:…', path)
 
 
 DEFINITIONS = (
@@ -34,7 +34,7 @@ DEFINITIONS = (
         summary="Images are named by digest.",
         function=require_image_digests,
         rules=PODS_AND_TEMPLATES,
-        users_see='spec.containers[0].image: image "nginx:1.29" has no digest',
+        users_see='spec.containers[0].image: image "nginx:1.29" has no digest: add @sha256:…',
         topic="images",
         replaces=(
             Replaced("Kyverno", "require-image-checksum"),

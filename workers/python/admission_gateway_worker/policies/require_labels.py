@@ -96,7 +96,7 @@ def _missing(
         field = ".".join((*keys, "metadata", f"{each.field}[{each.key}]"))
         value = (metadata.get(each.field) or {}).get(each.key)
         if not value:
-            yield Cause(f"the {each.field[:-1]} is missing", field, "FieldValueRequired")
+            yield Cause(f"the {each.field[:-1]} is missing: add it", field, "FieldValueRequired")
         elif each.expression is not None and not each.expression.fullmatch(value):
             yield Cause(f'"{value}" does not match {each.pattern}', field, "FieldValueInvalid")
 
@@ -117,7 +117,7 @@ DEFINITIONS = (
         summary="Objects and pod templates have the required labels and annotations.",
         function=require_labels,
         rules=PODS_AND_TEMPLATES,
-        users_see="metadata.labels[team]: the label is missing",
+        users_see="metadata.labels[team]: the label is missing: add it",
         topic="metadata and ownership",
         replaces=(
             Replaced("Kyverno", "require-labels", "also for templates of Pods"),

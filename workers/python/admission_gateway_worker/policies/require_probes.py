@@ -33,7 +33,7 @@ def _problems(pod: PodSpec, probes: tuple[str, ...]) -> Iterator[Cause]:
     for path, container in long_running_containers(pod):
         for probe in probes:
             if not container.get(probe):
-                message = f'container "{container.get("name", "")}" has no {probe}'
+                message = f'container "{container.get("name", "")}" has no {probe}: add one'
                 yield Cause(message, f"{path}.{probe}", "FieldValueRequired")
 
 
@@ -43,7 +43,7 @@ DEFINITIONS = (
         summary="Containers have probes, except in pods that run to an end, such as those of Jobs.",
         function=require_probes,
         rules=PODS_AND_TEMPLATES,
-        users_see='spec.containers[0].readinessProbe: container "app" has no readinessProbe',
+        users_see='spec.containers[0].readinessProbe: container "app" has no readinessProbe: add one',
         topic="resources and availability",
         replaces=(
             Replaced(

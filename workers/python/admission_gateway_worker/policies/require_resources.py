@@ -80,7 +80,7 @@ def _outside(path: str, name: str, found: object, required: _Required) -> Iterat
     """Yield what is wrong with *found*, the request or limit of *name*."""
     field = f"{path}.resources.{required.field}[{required.resource}]"
     if found is None:
-        message = f"{name} has no {required.resource} in {required.field}"
+        message = f"{name} has no {required.resource} in {required.field}: set it"
         yield Cause(message, field, "FieldValueRequired")
         return
     try:
@@ -113,7 +113,8 @@ DEFINITIONS = (
         summary="Containers have the required resource requests and limits, within ranges.",
         function=require_resources,
         rules=PODS_AND_TEMPLATES,
-        users_see='spec.containers[0].resources.limits[memory]: container "app" has no memory in limits',
+        users_see='spec.containers[0].resources.limits[memory]: container "app" has no memory in limits: '
+        "set it",
         topic="resources and availability",
         replaces=(
             Replaced(

@@ -35,7 +35,11 @@ async def unique_ingress_hosts(review: Review) -> None:
         if key != itself and not (namespace_only and key[0] == review.namespace):
             owners.update(dict.fromkeys(_hosts(ingress).values(), "/".join(key)))
     deny(
-        Cause(f'the host "{host}" belongs to the Ingress {owners[host]}', field, "FieldValueDuplicate")
+        Cause(
+            f'the host "{host}" belongs to the Ingress {owners[host]}: use another host',
+            field,
+            "FieldValueDuplicate",
+        )
         for field, host in wanted.items()
         if host in owners
     )
@@ -55,7 +59,8 @@ DEFINITIONS = (
         summary="A host belongs to the Ingresses of one namespace.",
         function=unique_ingress_hosts,
         rules=(written("networking.k8s.io", "ingresses"),),
-        users_see='spec.rules[0].host: the host "shop.example.com" belongs to the Ingress shop/web',
+        users_see='spec.rules[0].host: the host "shop.example.com" belongs to the Ingress shop/web: '
+        "use another host",
         topic="networking",
         replaces=(
             Replaced(
