@@ -170,7 +170,7 @@ def test_entries_of_former_names_are_replaced_while_requests_are_refused(
     denying = [
         Hook(
             *("validate", f"{policy.lower()}.renamed.test", DENY, (rule("configmaps", "CREATE"),)),
-            fields={"failurePolicy": policy},
+            fields={"failurePolicy": policy, "objectSelector": {"matchLabels": {"renamed": "yes"}}},
         )
         for policy in ("Fail", "Ignore")
     ]
@@ -193,7 +193,7 @@ def test_entries_of_former_names_are_replaced_while_requests_are_refused(
 
         def is_refused() -> bool:
             where = f"/api/v1/namespaces/{namespace}/configmaps?dryRun=All"
-            return cluster.api.create(where, config_map("x")).status == 403
+            return cluster.api.create(where, config_map("x", {"renamed": "yes"})).status == 403
 
         eventually(is_refused)
         is_done, refusals = threading.Event(), list[bool]()
