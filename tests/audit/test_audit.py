@@ -230,8 +230,11 @@ def test_kinds_that_are_named_are_read_and_no_others(world: World) -> None:
     world.add("shop", "pods", "a", **pod())
     world.add("shop", "configmaps", "b")
     assert world.audit("--kinds", "configmaps", status=1)["listed"] == 1
-    report = world.audit("--kinds", "configmaps,widgets.example.com", status=1)
-    assert report["problems"] == ["--kinds widgets.example.com: the cluster has no such resource"]
+    report = world.audit("--kinds", "configmaps,configmap,widgets.example.com", status=1)
+    assert report["problems"] == [
+        '--kinds configmap: the cluster has no such resource; did you mean "configmaps"?',
+        "--kinds widgets.example.com: the cluster has no such resource",
+    ]
 
 
 def test_a_kind_that_may_not_be_listed_makes_the_audit_incomplete(world: World) -> None:

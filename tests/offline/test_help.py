@@ -157,6 +157,7 @@ def test_the_help_has_every_command_once_below_what_it_is_for() -> None:
     assert choices
     assert all(sum(line.split()[:1] == [name] for line in lines) == 1 for name in choices)
     titles = [line for line in lines if line.endswith(":")]
+    assert text.endswith("\ndocumentation: docs/commands.md\n")
     assert titles == ["try and test:", "run:", "operate:", "move to the gateway:", "shell:", "options:"]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gateway.base.text import did_you_mean
 from gateway.tools.audit.restarts import is_workload
 from gateway.tools.audit.subject import SECRETS
 from gateway.tools.replay.cluster import has_creation_rule, listed_kinds
@@ -35,8 +36,11 @@ class WantedKinds:
             ClusterError: the cluster cannot be reached.
         """
         found = [one async for one in listed_kinds(api)]
-        missing = self._options.kinds - {one.named for one in found}
-        this.found.problems += [f"--kinds {one}: the cluster has no such resource" for one in sorted(missing)]
+        known = {one.named for one in found}
+        this.found.problems += [
+            f"--kinds {one}: the cluster has no such resource{did_you_mean(one, known)}"
+            for one in sorted(self._options.kinds - known)
+        ]
         return [one for one in found if self._is_wanted(one, this)]
 
     def parts(self, kind: ListedKind) -> set[Part]:

@@ -39,7 +39,7 @@ from gateway.tools.cli import (
     test,
     watchdog,
 )
-from gateway.tools.cli.parser import Parser
+from gateway.tools.cli.parser import Help, Parser
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,6 +50,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 log = logging.getLogger(__name__)
 
+_PAGE: Final = "docs/commands.md"
 _COMMANDS: Final = {
     "try and test": (
         ("policies", "list the ready-made policies, or print one's configuration", policies),
@@ -132,7 +133,7 @@ def build_parser() -> Parser:
     """Return the parser of the whole command line."""
     parser = Parser(
         "admission-gateway",
-        description="One admission webhook for a whole cluster, with policies in gRPC workers.",
+        about=Help("One admission webhook for a whole cluster, with policies in gRPC workers.", (), _PAGE),
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     parser.add_argument("--verbose", action="store_true", help="log debug messages")

@@ -104,12 +104,12 @@ class Parser(argparse.ArgumentParser):
         return [(title, [commands[name] for name in names]) for title, names in sections.items()]
 
     def _ending(self) -> list[str]:
-        if self.about is None:
-            return ["", f'"{self.prog} COMMAND --help" has options and examples of a command.']
+        page = [] if self.about is None else ["", f"documentation: {self.about.page}"]
+        if self.about is None or not self.about.examples:
+            return ["", f'"{self.prog} COMMAND --help" has options and examples of a command.', *page]
         program = self.prog.split()[0]
         pairs = ((f"  # {what}", f"  {program} {example}") for what, example in self.about.examples)
-        examples = chain.from_iterable(pairs)
-        return ["", "examples:", *examples, "", f"documentation: {self.about.page}"]
+        return ["", "examples:", *chain.from_iterable(pairs), *page]
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
         """Refuse a *value* that is none of the choices, and name the one that was probably meant."""
