@@ -211,6 +211,7 @@ _BOUNDS = (
     "gateway.server.kubernetes.port_forward TIMEOUT_S",
     "gateway.tools.inspection.policies _SCHEMAS_WITHIN_S",
     "gateway.tools.offline.gateway _READY_WITHIN_S",
+    "gateway.tools.status.admin_ports POST_TIMEOUT_S",
     "gateway.tools.status.admin_ports TIMEOUT_S",
 )
 """Bounds of commands that a test on a busy machine could exceed."""

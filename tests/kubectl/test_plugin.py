@@ -24,7 +24,11 @@ if TYPE_CHECKING:
 UIDS = {"v": "3b9cbe0b-4ddf-4dc8-8a5b-b61ba1a5a1f5", "m": "77f2ab8e-31a0-4f7f-a9d5-7b6d9a3ea5c0"}
 DISCOVERED: dict[str, Any] = {
     "/api": [("", "v1", "pods", "Pod", ["po"]), ("", "v1", "namespaces", "Namespace", ["ns"])],
-    "/apis": [("apps", "v1", "deployments", "Deployment", ["deploy"]), ("b.io", "v1", "pods", "Pod", [])],
+    "/apis": [
+        ("apps", "v1", "deployments", "Deployment", ["deploy"]),
+        ("apps", "v1", "replicasets", "ReplicaSet", ["rs"]),
+        ("b.io", "v1", "pods", "Pod", []),
+    ],
 }
 DEPLOYMENT = {
     "apiVersion": "apps/v1",
@@ -70,6 +74,7 @@ class Bed:
 
     def __init__(self, found: Cluster, gateways: dict[str, GatewayProcess], folder: Path) -> None:
         self.cluster = found
+        self.gateways = gateways
         self.folder = folder
         found.admin_ports = {name: gateway.admin_port for name, gateway in gateways.items()}
         info = {"username": "ann", "groups": ["dev", "system:authenticated"]}
@@ -105,6 +110,12 @@ def bed(
     }
     denies = {"deny": {"message": "no team"}, **pods}
     changes = {"patch": [add("/metadata/annotations", {"a": "one"})]}
+    reference = {
+        "apiVersion": "admission-gateway.io/v1alpha1",
+        "kind": "GatewayConfiguration",
+        "decisionReference": "Warning",
+    }
+    (tmp_path / "config" / "g.yaml").write_text(yaml.safe_dump(reference))
     (tmp_path / "config" / "c.yaml").write_text(
         pool_document("pool", start_worker().target)
         + webhook_document("mutate", "m", "pool", changes)
@@ -146,6 +157,21 @@ def test_a_decision_is_found_by_uid_by_reference_and_by_object_in_whichever_repl
 
 
 @pytest.mark.process
+def test_a_workload_has_the_decisions_about_its_pods_which_have_no_name_yet(bed: Bed) -> None:
+    owner = {"kind": "ReplicaSet", "name": "web-5cc858f67d", "apiVersion": "apps/v1", "uid": "x"}
+    metadata = {"generateName": "web-5cc858f67d-", "namespace": "shop", "ownerReferences": [owner]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
+    uid = "5f0f6a4e-2f7b-4c26-9a50-0b8f5b6f3a11"
+    bed.gateways["gateway-a"].review("/validate", review(uid, name="", namespace="shop", object=pod))
+    eventually(lambda: bed.run("why", uid).returncode == 0, "the decision")
+    for workload in ("deploy/web", "replicasets/web-5cc858f67d"):
+        done = bed.run("why", workload, "-n", "shop")
+        assert (done.returncode, done.stderr) == (0, ""), workload
+        assert "Denied by h0.v.test: CREATE Pod shop/(no name yet)\n" in done.stdout
+    assert bed.run("why", "deploy/we", "-n", "shop").returncode == 1
+
+
+@pytest.mark.process
 def test_an_object_that_no_replica_remembers_is_reviewed_now(bed: Bed) -> None:
     absent = bed.run("why", "pod", "other", "-n", "shop")
     assert absent.returncode == 1
@@ -169,6 +195,7 @@ def test_an_object_that_no_replica_remembers_is_reviewed_now(bed: Bed) -> None:
         "The configuration in force denies its creation (a dry run, at gateway-a):\n"
     )
     assert "    no team" in denied.stdout.split("\n")
+    assert "to see why" not in denied.stdout, "a dry run is not kept"
     found = json.loads(bed.run("why", "pod/other", "-n", "shop", "-o", "json").stdout)
     assert [one["allowed"] for one in found["dryRun"]] == [True, False]
     unknown = bed.run("why", "deploymnt/web")

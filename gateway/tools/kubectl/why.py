@@ -41,6 +41,11 @@ HELP: Final = Help(
     "docs/kubectl-plugin.md",
 )
 _NOT_FOUND: Final = 404
+_PARENTS: Final = {"ReplicaSet": "Deployment", "Job": "CronJob"}
+"""Kinds whose controllers append a part to the name of their parent, and the kinds of the parents."""
+_WITH_PODS: Final = ("DaemonSet", "ReplicationController", "StatefulSet")
+_PODS: Final = 20
+"""The newest decisions about Pods of the namespace whose owners are looked up."""
 _REFERENCE: Final = re.compile(r"\b(?:decisions|admission why)[ /]+([\w.-]+)")
 """In the message of a denial (``decisionReference``), or in the address of a page."""
 
@@ -178,15 +183,41 @@ async def _decisions(ports: Sequence[PodPort], subject: Subject, limit: int) -> 
     """Return the newest *limit* decisions about *subject* of all gateways, with all details."""
     from gateway.tools.status.decisions import merged, read_decisions
 
-    wanted = {"kind": subject.kind, "namespace": subject.namespace, "name": subject.name, "limit": str(limit)}
-    found = await asyncio.gather(*(read_decisions(port, wanted) for port in ports))
+    found = await asyncio.gather(*(_of_port(port, subject, limit) for port in ports))
     newest = merged(found, limit)
     detailed = []
     for port, each in zip(ports, found, strict=True):
         uids = [one["uid"] for one in newest if one["gateway"] == each.name]
-        read = [await read_decisions(port, {"uid": uid}) for uid in uids]
+        read = [await read_decisions(port, {"uid": str(uid)}) for uid in uids]
         detailed.append(replace(each, decisions=[one for some in read for one in some.decisions]))
     return detailed
+
+
+async def _of_port(port: PodPort, subject: Subject, limit: int) -> Decisions:
+    """Return decisions about *subject*, and about the Pods that controllers create from it.
+
+    Such a Pod may be denied before it has a name, so its owner is looked up.
+    """
+    from gateway.tools.status.decisions import read_decisions
+
+    of_namespace = {"namespace": subject.namespace}
+    wanted = {**of_namespace, "kind": subject.kind, "name": subject.name, "limit": str(limit)}
+    found = await read_decisions(port, wanted)
+    if subject.kind not in (*_PARENTS, *_PARENTS.values(), *_WITH_PODS):
+        return found
+    pods = await read_decisions(port, {**of_namespace, "kind": "Pod", "limit": str(_PODS)})
+    for one in pods.decisions:
+        read = await read_decisions(port, {"uid": str(one["uid"])})
+        found.decisions.extend(pod for pod in read.decisions if (subject.kind, subject.name) in _owners(pod))
+    return found
+
+
+def _owners(pod: Json) -> Iterator[tuple[str, str]]:
+    """Yield kind and name of the workloads that lead to the Pod of a decision."""
+    for owner in ((pod["object"] or {}).get("metadata") or {}).get("ownerReferences") or ():
+        kind, name = str(owner.get("kind")), str(owner.get("name"))
+        yield kind, name
+        yield _PARENTS.get(kind, ""), name.rpartition("-")[0]
 
 
 async def _dry_run(

@@ -131,10 +131,11 @@ def _no_answer(of: Decisions) -> str:
 
 
 def _decision(one: Json, *, names_gateway: bool) -> Iterator[str]:
-    name = f"{one['namespace']}/{one['name']}" if one["namespace"] else one["name"]
+    name = one["name"] or "(no name yet)"
+    place = f"{one['namespace']}/" if one["namespace"] else ""
     dry_run = ", dry run" if one["dryRun"] else ""
     by = f" by {one['webhook']}" if one["webhook"] else ""
-    what = f"{one['operation']} {one['kind']} {name or '(no name yet)'}"
+    what = f"{one['operation']} {one['kind']} {place}{name}"
     yield Styled(f"{one['time']} ", _outcome(one["outcome"]), f"{by}: {what}", limit=_MAX_LINE_CHARS)
     yield _line(f"  uid {one['uid']}, by {one['user'] or 'nobody'}, {one['phase']}{dry_run}, {one['code']}")
     if names_gateway:

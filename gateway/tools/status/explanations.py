@@ -89,10 +89,14 @@ async def _ask(port: ExplainingPort, review: bytes) -> list[Json]:
     if status != _OK:
         raise GatewayError(message_of(body) or f"the pages answer {status}")
     decisions: Sequence[Json] = json.loads(body)["decisions"]
-    for one in decisions:
-        list(webhook_lines(one))  # another program may answer with anything
+    # Another program may answer with anything, and what is not kept cannot be looked up by its uid.
+    found = [
+        {**one, "warnings": [text for text in one["warnings"] if one["uid"] not in text]} for one in decisions
+    ]
+    for one in found:
+        list(webhook_lines(one))
         one["allowed"]
-    return list(decisions)
+    return found
 
 
 def _effects(one: Json) -> Json:
