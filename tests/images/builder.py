@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -28,6 +29,7 @@ PYTHON: Final = (3, 11)
 PACKAGES: Final = ("ca-certificates", "libstdc++6", "python3", "python3-venv")
 BASE: Final = "python-base"
 GO_BASE: Final = "go-base"
+PIP_BASE: Final = "pip-base"
 _GO_FOLDERS: Final = {"GOROOT": "/usr/local/go", "GOMODCACHE": "/go/pkg/mod", "GOCACHE": "/go/cache"}
 """Where the build finds the folders that ``go env`` names here."""
 
@@ -113,12 +115,31 @@ class Store:
 
     def build(self, dockerfile: str, name: str, *options: str) -> Image:
         """Build *dockerfile* of ``deploy/`` as *name*, and return the image with its files unpacked."""
+        fixed = ("--build-arg", "SOURCE_DATE_EPOCH=1700000000", "--build-arg", "REVISION=abc")
+        return self._build(self._context / "deploy" / dockerfile, self._context, name, *fixed, *options)
+
+    def build_project(self, folder: Path, base: str, *options: str) -> Image:
+        """Build the Dockerfile of a project, as it stands, and return the image with its files unpacked.
+
+        *base* is the image here that its base image stands for.
+        """
+        dockerfile = folder / "Dockerfile"
+        (wanted,) = re.findall(r"^FROM (docker\.io/\S+)", dockerfile.read_text(), re.MULTILINE)
+        stands_for = f"--build-context={wanted}=container-image://localhost/{base}:latest"
+        return self._build(dockerfile, folder, f"{folder.name}-project", stands_for, *options)
+
+    def python_base(self) -> None:
+        """Make the base of projects in Python, which have pip."""
+        container = self._buildah("from", f"localhost/{BASE}:latest").strip()
+        self._buildah("run", "--isolation=chroot", container, "python3", "-m", "venv", "/usr/local/python")
+        path = "/usr/local/python/bin:/usr/local/bin:/usr/bin:/bin"
+        self._buildah("config", f"--env=PATH={path}", container)
+        self._buildah("commit", "--quiet", "--rm", container, PIP_BASE)
+
+    def _build(self, dockerfile: Path, context: Path, name: str, *options: str) -> Image:
         self._buildah(
-            *("build", "--layers=false", f"--tag={name}"),
-            *("--build-arg", "SOURCE_DATE_EPOCH=1700000000", "--build-arg", "REVISION=abc"),
-            *(*self.offline(), *options),
-            f"--file={self._context / 'deploy' / dockerfile}",
-            self._context,
+            *("build", "--layers=false", f"--tag={name}", *self.offline(), *options),
+            *(f"--file={dockerfile}", context),
         )
         layout = self._folder / name
         self._buildah("push", "--quiet", name, f"oci:{layout}:latest")
@@ -176,7 +197,7 @@ _START: Final = """
 set -e
 root=$1 mounted=$2; shift 2
 mount --bind "$root" "$root"
-mkdir -p "$root/dev" "$root/proc"
+mkdir -p "$root/dev" "$root/proc" "$root/tmp"
 mount -t tmpfs -o mode=1777 tmpfs "$root/tmp"
 mkdir -p "$root$mounted"
 mount --bind "$mounted" "$root$mounted"

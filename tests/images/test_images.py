@@ -16,8 +16,16 @@ import pytest
 
 from gateway import __version__
 from tests.ci.runner import Run, component, environment
-from tests.images.builder import Image, Store, missing
-from tests.kit import PATIENCE_S, REVIEWS, ROOT, GatewayProcess, Process, pool_document
+from tests.images.builder import GO_BASE, PIP_BASE, Image, Store, missing
+from tests.kit import (
+    PATIENCE_S,
+    REVIEWS,
+    ROOT,
+    GatewayProcess,
+    Process,
+    call_command,
+    pool_document,
+)
 from tests.languages.toolchains import missing as missing_tools
 from tests.languages.toolchains import named
 from tests.preview.kit import WEB
@@ -154,6 +162,32 @@ def test_a_gateway_and_a_worker_of_the_images_answer_a_review(
         process.signal(15)
         assert process.wait() == 0
     assert "Traceback" not in gateway.log + worker.log
+
+
+@pytest.mark.parametrize("language", ["python", "go"])
+def test_the_image_of_a_new_project_is_built_without_a_published_sdk_and_conforms(
+    processes: ExitStack, folder: Path, store: Store, language: str
+) -> None:
+    """Its Dockerfile as it stands, after the steps of its README that the Dockerfile needs."""
+    if lacks := missing_tools(named(language)):
+        pytest.skip(lacks)
+    made = folder / f"my-{language}"
+    done = call_command("new", language, made.name, folder=folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    if language == "go":
+        subprocess.run(["go", "mod", "tidy"], cwd=made, check=True, timeout=PATIENCE_S)
+        store.go_base()
+        image = store.build_project(made, GO_BASE, *store.offline_go())
+    else:
+        store.python_base()
+        image = store.build_project(made, PIP_BASE)
+    worker = Process(*image.command(folder, "--listen", "127.0.0.1:0"))
+    processes.callback(worker.stop)
+    target = worker.expect(r"serving 1 polic\w+ on (\S+)\n")[1]
+    conforms = call_command("conformance", "--patience", "20", target)
+    assert conforms.returncode == 0, conforms.stdout + worker.log
+    worker.signal(15)
+    assert worker.wait() == 0
 
 
 def inside(image: Image, folder: Path, program: str) -> str:

@@ -68,9 +68,13 @@ def from_files(language: Language, built: Path, folder: Path) -> Published:
     """Return what projects below *folder* need to use the artifact of *language* in *built*."""
     match language.name:
         case "python":
-            environment = python_environment(folder / "environment", "admission-gateway-worker", "pytest")
+            environment = python_environment(
+                folder / "environment", "admission-gateway-worker", "pytest", "setuptools"
+            )
             path = f"{environment / 'bin'}:{os.environ['PATH']}"
-            return Published({"PATH": path, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(built)})
+            # A copy of the SDK is built by the setuptools of the environment. To pip, "0" means that.
+            own = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(built), "PIP_NO_BUILD_ISOLATION": "0"}
+            return Published({"PATH": path, **own})
         case "go":
             forget_go_module()
             proxies = f"{built.as_uri()},{_output('go', 'env', 'GOPROXY')}"

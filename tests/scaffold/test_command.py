@@ -12,7 +12,7 @@ import pytest
 from gateway.tools.cli import main
 from gateway.tools.scaffold import project
 from gateway.tools.scaffold.languages import LANGUAGES
-from tests.kit import PATIENCE_S
+from tests.kit import PATIENCE_S, ROOT
 from tests.scaffold.kit import ProjectGateway, run_suites
 
 if TYPE_CHECKING:
@@ -45,13 +45,29 @@ if TYPE_CHECKING:
 def test_the_output_has_the_files_and_the_next_steps(tmp_path: Path, new: New, language: str) -> None:
     status, output, errors = new(language, "my-policies")
     assert (status, errors) == (0, "")
-    written = [path for path in (tmp_path / "my-policies").rglob("*") if path.is_file()]
-    listed = {tmp_path / line for line in output.split("\n\n")[0].splitlines()}
-    assert listed == set(written)
+    written = {path for path in (tmp_path / "my-policies").rglob("*") if path.is_file()}
+    *listed, copy = output.split("\n\n")[0].splitlines()
+    assert copy == "my-policies/sdk/: a copy of the SDK"
+    sdk = {path for path in written if path.is_relative_to(tmp_path / "my-policies" / "sdk")}
+    assert {tmp_path / line for line in listed} == written - sdk
     assert "  cd my-policies\n" in output
     assert "  admission-gateway serve --dev --config gateway.yaml\n" in output
     # This gateway runs from a clone.
-    assert str(project.sdk_of_clone(LANGUAGES[language])) in (tmp_path / "my-policies/README.md").read_text()
+    assert len(sdk) == len(project.sdk_files(LANGUAGES[language], ROOT))
+
+
+def test_an_installed_gateway_copies_the_sdk_of_a_clone_that_is_named(
+    tmp_path: Path, new: New, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(project, "clone", lambda: None)
+    status, output, _ = new("go", "released")
+    assert (status, "use --sdk CLONE" in output) == (0, True)
+    assert not (tmp_path / "released" / "sdk").exists()
+    assert new("go", "copied", "--sdk", str(ROOT))[0] == 0
+    assert (tmp_path / "copied" / "sdk" / "workers" / "go" / "go.mod").is_file()
+    status, _, errors = new("go", "wrong", "--sdk", str(tmp_path))
+    assert (status, errors.count("\n")) == (1, 1)
+    assert not (tmp_path / "wrong").exists()
 
 
 @pytest.mark.parametrize(

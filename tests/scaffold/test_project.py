@@ -16,6 +16,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deploy.artifacts import sources
 from gateway import __version__
 from gateway.base.errors import GatewayError
 from gateway.config.merge.load import load
@@ -38,6 +39,12 @@ def chart_validator() -> Callable[[object], object]:
     return validator
 
 
+def rendered(language: Language, name: str, sdk: Mapping[str, bytes] | None = None) -> dict[str, str]:
+    """Return the text of every file of a project, without those of *sdk*."""
+    files = project.render(language, name, sdk or {})
+    return {path: content.decode() for path, content in files.items() if not path.startswith("sdk/")}
+
+
 def parsed(files: Mapping[str, str]) -> dict[str, Any]:
     """Parse every file whose format the standard library or PyYAML reads."""
     found: dict[str, Any] = {}
@@ -56,11 +63,11 @@ def parsed(files: Mapping[str, str]) -> dict[str, Any]:
 
 @EVERY
 def test_a_project_has_policy_test_image_configuration_and_steps(language: Language) -> None:
-    files = project.render(language, "my-policies", None)
+    files = rendered(language, "my-policies")
     common = {".dockerignore", ".gitignore", "Dockerfile", "README.md", "gateway.yaml", "tests/pods.yaml"}
     assert common < files.keys()
     assert "require-team-label" in files[language.policy]
-    for line in language.lines("my-policies", None):
+    for line in language.lines("my-policies", has_sdk=False):
         assert f"\n{line}\n" in files["README.md"]
     for path, text in files.items():
         assert text.endswith("\n"), path
@@ -68,22 +75,35 @@ def test_a_project_has_policy_test_image_configuration_and_steps(language: Langu
 
 
 @EVERY
-def test_a_project_uses_the_published_sdk_of_this_version_or_a_folder(language: Language) -> None:
-    published = project.render(language, "a", None)
-    folder = Path('/opt/a clone\'s "folder"')
-    local = project.render(language, "a", folder)
-    assert any(__version__ in text for text in published.values())
-    assert not any("clone" in text for text in published.values())
-    assert "clone" in local["README.md"]
-    changed = {path for path in local if local[path] != published[path]} - {"README.md"}
-    assert changed == ({"java": set()}.get(language.name) or changed)
-    if language.name == "rust":
-        assert tomllib.loads(local["Cargo.toml"])["dependencies"]["admission-gateway-worker"] == {
-            "path": str(folder)
-        }
-    if language.name == "typescript":
-        package = json.loads(local["package.json"])
-        assert package["dependencies"]["admission-gateway-worker"] == f"file:{folder}"
+def test_a_project_has_a_copy_of_the_sdk_or_uses_the_released_one(language: Language) -> None:
+    released = rendered(language, "a")
+    assert any(__version__ in text for text in released.values())
+    assert not [path for path, text in released.items() if "sdk" in text]
+    sdk = project.sdk_files(language, ROOT)
+    folder = f"sdk/workers/{language.name}"
+    files = project.render(language, "a", sdk)
+    assert files["sdk/LICENSE"] == (ROOT / "LICENSE").read_bytes()
+    assert {path for path in files if path.startswith("sdk/")} == {f"sdk/{path}" for path in sdk}
+    copied = rendered(language, "a", sdk)
+    assert "`sdk/` is a copy of the SDK" in copied["README.md"]
+    assert "COPY sdk sdk/\n" in copied["Dockerfile"]
+    # Maven finds it where it was installed.
+    named = {path for path, text in copied.items() if folder in text} - {"README.md", "Dockerfile"}
+    assert bool(named) is (language.name != "java")
+
+
+@EVERY
+def test_a_copy_of_the_sdk_has_no_tests_and_nothing_that_was_built(language: Language) -> None:
+    tracked = {path.relative_to(ROOT).as_posix() for path in sources()}
+    copied = project.sdk_files(language, ROOT)
+    assert copied.keys() <= tracked
+    assert sum(map(len, copied.values())) < 1_500_000
+    assert not [path for path in copied if re.search(r"_test\.|/tests?/|Test\.java", path)]
+
+
+def test_a_folder_that_is_no_clone_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(GatewayError, match="has no workers/go; expected a clone of the gateway's repository"):
+        project.sdk_files(LANGUAGES["go"], tmp_path)
 
 
 @EVERY
@@ -91,7 +111,7 @@ def test_a_project_uses_the_published_sdk_of_this_version_or_a_folder(language: 
 def test_every_accepted_name_gives_files_that_can_be_read(language: Language, name: str) -> None:
     if project.name_problem(name, language):
         return
-    found = parsed(project.render(language, name, None))
+    found = parsed(rendered(language, name))
     pool, webhooks = found["gateway.yaml"]
     assert pool["metadata"]["name"] == webhooks["metadata"]["name"] == name
     assert all(isinstance(word, str) for word in pool["spec"]["command"])
@@ -101,14 +121,14 @@ def test_every_accepted_name_gives_files_that_can_be_read(language: Language, na
 @EVERY
 @pytest.mark.parametrize("name", ["a", "null", "x" * 63])
 def test_the_gateway_accepts_the_configuration(tmp_path: Path, language: Language, name: str) -> None:
-    project.write(tmp_path / name, project.render(language, name, None))
+    project.write(tmp_path / name, project.render(language, name, {}))
     config = load([tmp_path / name / "gateway.yaml"])
     assert [webhook.name for webhook in config.validating] == [f"require-team-label.{name}.example.com"]
 
 
 @EVERY
 def test_the_values_for_the_chart_have_the_same_webhooks(language: Language) -> None:
-    files = project.render(language, "on", None)
+    files = rendered(language, "on")
     (block,) = re.findall(r"^```yaml\n(.*?)^```$", files["README.md"], re.MULTILINE | re.DOTALL)
     values = yaml.safe_load(block)
     chart_validator()(values)
@@ -167,12 +187,12 @@ def test_every_alias_is_of_a_language_and_is_none_itself() -> None:
     assert not ALIASES.keys() & LANGUAGES.keys()
 
 
-FILES = {"a.txt": "1\n", "b/c.txt": "2\n"}
+FILES = {"a.txt": b"1\n", "b/c.txt": b"2\n"}
 
 
-def tree(folder: Path) -> dict[str, str]:
+def tree(folder: Path) -> dict[str, bytes]:
     return {
-        path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()
+        path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
     }
 
 
@@ -209,5 +229,5 @@ def test_a_folder_that_cannot_be_written_is_reported_and_nothing_is_left(tmp_pat
     with pytest.raises(GatewayError, match="no-such-folder/p cannot be written: No such file"):
         project.write(tmp_path / "no-such-folder" / "p", FILES)
     with pytest.raises(GatewayError, match="cannot be written: File name too long"):
-        project.write(tmp_path / "p", {"x" * 300: ""})
+        project.write(tmp_path / "p", {"x" * 300: b""})
     assert list(tmp_path.iterdir()) == []

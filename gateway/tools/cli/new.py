@@ -23,6 +23,11 @@ HELP: Final = Help(
 )
 
 
+_WITHOUT_SDK: Final = (
+    "The project uses the released SDK of this version. If you cannot download it, use --sdk CLONE."
+)
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command to *parser*."""
     add = parser.add_argument
@@ -34,6 +39,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"one of {', '.join(LANGUAGES)}",
     )
     add("name", metavar="NAME", help="name of the project: a new folder, lower-case letters, digits and -")
+    add(
+        "--sdk",
+        metavar="DIR",
+        type=Path,
+        help="clone of the gateway's repository, whose SDK is copied into the project (default: the one that "
+        "the gateway runs from, or else the project uses a released SDK)",
+    )
     parser.set_defaults(run=lambda parsed, _: run(parsed, parser.error))
 
 
@@ -44,16 +56,18 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
     language = LANGUAGES[parsed.language]
     if message := project.name_problem(parsed.name, language):
         refuse(f"argument NAME: {message}")
-    sdk = project.sdk_of_clone(language)
+    repository = parsed.sdk or project.clone()
+    sdk = project.sdk_files(language, repository) if repository else {}
     files = project.render(language, parsed.name, sdk)
     project.write(Path(parsed.name), files)
     logs.print_output(
-        *(f"{parsed.name}/{path}" for path in sorted(files)),
+        *(f"{parsed.name}/{path}" for path in sorted(files.keys() - {f"sdk/{path}" for path in sdk})),
+        f"{parsed.name}/sdk/: a copy of the SDK" if sdk else _WITHOUT_SDK,
         "",
         f"Next ({parsed.name}/README.md has more):",
         "",
         f"  cd {parsed.name}",
-        *(f"  {line}" for line in language.lines(parsed.name, sdk)),
+        *(f"  {line}" for line in language.lines(parsed.name, has_sdk=bool(sdk))),
         "  admission-gateway test tests",
         "  admission-gateway serve --dev --config gateway.yaml",
     )

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import re
-import shlex
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from typing import Final
 
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """One language. In its texts ``NAME`` is the name of the project, and ``SDK`` the folder of the SDK."""
+    """One language. In its texts ``NAME`` is the name of the project."""
 
     name: str
     title: str
@@ -27,15 +23,22 @@ class Language:
     ignored: tuple[str, ...]
     """Folders of build products."""
     unlink: str
-    """How a project that uses the SDK's folder changes to the published SDK, of the gateway's ``VERSION``."""
-    prepare: tuple[str, ...] = ()
-    """Shell lines before ``build`` that make the SDK's folder usable."""
+    """How a project with a copy of the SDK changes to a released one, such as the gateway's ``VERSION``."""
+    sdk: tuple[str, ...]
+    """What a project needs of the SDK: patterns below its folder in the repository."""
+    prepare: str = ""
+    """A shell line before ``build`` that makes the copy of the SDK usable."""
     reserved: str = "(?!)"
     """Matches the names that the tools of the language refuse."""
 
-    def lines(self, name: str, sdk: Path | None) -> list[str]:
-        """Return the shell lines that build and test the project *name*."""
-        prepared = [line.replace("SDK", shlex.quote(str(sdk))) for line in self.prepare if sdk]
+    @property
+    def sdk_folder(self) -> str:
+        """The folder of the SDK in the repository, and below ``sdk/`` of a project."""
+        return f"workers/{self.name}"
+
+    def lines(self, name: str, *, has_sdk: bool) -> list[str]:
+        """Return the shell lines that build and test the project *name*, which may have a copy of the SDK."""
+        prepared = [self.prepare] if has_sdk and self.prepare else []
         return [*prepared, *(line.replace("NAME", name) for line in self.build)]
 
     def refuses(self, name: str) -> bool:
@@ -53,8 +56,9 @@ LANGUAGES: Final = {
             policy="policies.py",
             command=("python", "policies.py"),
             build=("pip install -r requirements.txt pytest", "python -m pytest"),
-            ignored=(".venv", "__pycache__", ".pytest_cache"),
+            ignored=(".venv", "__pycache__", ".pytest_cache", "build", "*.egg-info"),
             unlink="write `admission-gateway-worker==VERSION` into `requirements.txt`",
+            sdk=("*.toml", "*.md", "LICENSE", "admission_gateway_worker/**/*"),
         ),
         Language(
             "go",
@@ -65,6 +69,7 @@ LANGUAGES: Final = {
             build=("go mod tidy", "go test ./...", "go build -o bin/NAME ."),
             ignored=("bin",),
             unlink="delete the `replace` line of `go.mod` and run `go mod tidy`",
+            sdk=("go.mod", "go.sum", "*.go", "internal/**/*.go"),
         ),
         Language(
             "typescript",
@@ -75,7 +80,8 @@ LANGUAGES: Final = {
             build=("npm install", "npm test"),
             ignored=("node_modules", "dist"),
             unlink="run `npm install admission-gateway-worker`",
-            prepare=("npm ci --prefix SDK",),
+            sdk=("*.json", "*.md", "src/*.ts"),
+            prepare="npm ci --prefix sdk/workers/typescript",
         ),
         Language(
             "rust",
@@ -86,6 +92,7 @@ LANGUAGES: Final = {
             build=("cargo test --release", "cargo build --release"),
             ignored=("target",),
             unlink='write `admission-gateway-worker = "VERSION"` into `Cargo.toml`',
+            sdk=("Cargo.toml", "*.rs", "*.proto", "*.md", "LICENSE", "src/**/*", "samples/*"),
             reserved="build|deps|examples|incremental",
         ),
         Language(
@@ -97,7 +104,8 @@ LANGUAGES: Final = {
             build=("mvn -q package",),
             ignored=("target",),
             unlink="delete `io/admission-gateway` in the local repository of Maven",
-            prepare=("mvn -q -f SDK install -DskipTests",),
+            sdk=("pom.xml", "*/pom.xml", "worker/src/main/**/*"),
+            prepare="mvn -q -f sdk/workers/java -pl worker -am install -DskipTests",
         ),
     )
 }

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -18,9 +17,16 @@ from gateway.base.text import described, did_you_mean, one_of
 from gateway.config.kinds import names
 from gateway.tools.scaffold.languages import ALIASES, LANGUAGES, Language
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 _TEMPLATES: Final = Path(__file__).parent / "templates"
 _SUFFIX: Final = ".j2"
-_CLONE: Final = Path(__file__).resolve().parents[3] / "workers"
+_CLONE: Final = Path(__file__).resolve().parents[3]
+_SHARED: Final = ("LICENSE", "protos/**/*.proto")
+"""What the SDKs need of the repository beside their own folders."""
+_PRODUCTS: Final = {"__pycache__"}
+_TESTS: Final = ("_test.go",)
 _OWN: Final = ("admission-gateway", "admission-gateway-worker")
 _ENVIRONMENT: Final = Environment(  # noqa: S701 - the files are not HTML
     loader=FileSystemLoader(_TEMPLATES),
@@ -29,7 +35,7 @@ _ENVIRONMENT: Final = Environment(  # noqa: S701 - the files are not HTML
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_ENVIRONMENT.filters["json"] = partial(json.dumps, default=str)
+_ENVIRONMENT.filters["json"] = json.dumps
 
 
 def language_problem(name: str) -> str | None:
@@ -56,33 +62,57 @@ def name_problem(name: str, language: Language) -> str | None:
     return None
 
 
-def sdk_of_clone(language: Language) -> Path | None:
-    """Return the folder of the SDK if the gateway runs from a clone of its repository; else None."""
-    folder = _CLONE / language.name
-    return folder if (folder / "README.md").is_file() else None
+def clone() -> Path | None:
+    """Return the clone of the repository from which the gateway runs; None if it is installed."""
+    return _CLONE if (_CLONE / "workers").is_dir() else None
 
 
-def render(language: Language, name: str, sdk: Path | None) -> dict[str, str]:
-    """Return the text of every file of the project *name*, by path; *sdk* replaces the published SDK."""
+def sdk_files(language: Language, repository: Path) -> dict[str, bytes]:
+    """Return what a project needs of the SDK in the clone *repository*, by path below ``sdk/``.
+
+    The paths are those of the repository, so that the SDK's own references hold.
+
+    Raises:
+        GatewayError: there is no such SDK, or it cannot be read.
+    """
+    shown = printable(str(repository), 200)
+    if not (repository / language.sdk_folder).is_dir():
+        raise GatewayError(
+            f"{shown} has no {language.sdk_folder}; expected a clone of the gateway's repository"
+        )
+    patterns = [*_SHARED, *(f"{language.sdk_folder}/{pattern}" for pattern in language.sdk)]
+    try:
+        return {
+            path.relative_to(repository).as_posix(): path.read_bytes()
+            for pattern in patterns
+            for path in sorted(repository.glob(pattern))
+            if path.is_file() and not path.name.endswith(_TESTS) and _PRODUCTS.isdisjoint(path.parts)
+        }
+    except OSError as error:
+        raise GatewayError(f"the SDK in {shown} cannot be read: {error.strerror or error}") from error
+
+
+def render(language: Language, name: str, sdk: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Return every file of the project *name*, by path. Without *sdk* it uses the released SDK."""
     values = {
         "name": name,
         "version": __version__,
-        "sdk": sdk,
+        "sdk": f"sdk/{language.sdk_folder}" if sdk else "",
         "language": language,
         "command": [word.replace("NAME", name) for word in language.command],
-        "build": language.lines(name, sdk),
+        "build": language.lines(name, has_sdk=bool(sdk)),
         "unlink": language.unlink.replace("VERSION", __version__),
     }
-    files = {}
+    files = {f"sdk/{path}": content for path, content in sdk.items()}
     for kind in ("common", language.name):
         for template in sorted((_TEMPLATES / kind).rglob(f"*{_SUFFIX}")):
             path = template.relative_to(_TEMPLATES / kind).as_posix().removesuffix(_SUFFIX)
             text = _ENVIRONMENT.get_template(template.relative_to(_TEMPLATES).as_posix()).render(values)
-            files[path.replace("dot-", ".")] = text
+            files[path.replace("dot-", ".")] = text.encode()
     return files
 
 
-def write(folder: Path, files: dict[str, str]) -> None:
+def write(folder: Path, files: Mapping[str, bytes]) -> None:
     """Write *files* into *folder*, which does not exist or is empty: all of them or none.
 
     Raises:
@@ -98,10 +128,10 @@ def write(folder: Path, files: dict[str, str]) -> None:
             )
         with tempfile.TemporaryDirectory(dir=folder.absolute().parent, prefix=".new-") as temporary:
             staging = Path(temporary, "project")
-            for path, text in files.items():
+            for path, content in files.items():
                 file = staging / path
                 file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_text(text, encoding="utf-8")
+                file.write_bytes(content)
             # Replaces an empty folder, and fails if something was put into it meanwhile.
             os.rename(staging, folder)  # noqa: PTH104 - Path.rename is the same
     except OSError as error:
