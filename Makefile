@@ -197,7 +197,7 @@ publish: install
 	  $(if $(MAVEN),--maven $(MAVEN)) $(if $(GPG),--gpg) $(if $(KEY),--key $(KEY)) $(if $(SIGNING_CONFIG),--signing-config $(SIGNING_CONFIG)) \
 	  $(if $(DRY_RUN),--dry-run)
 
-# A release to registries on this machine, and from there into empty projects: a quarter of an hour.
+# A release to registries on this machine, and from there into empty projects: half an hour the first time, for cosign.
 test-release: install
 	$(BIN)/pytest tests/release
 

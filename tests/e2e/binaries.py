@@ -100,14 +100,18 @@ def monitoring_tool(name: str) -> Path:
 
 
 def release_tool(name: str) -> Path:
-    """Return the executable ``crane`` or ``registry``, after building it if it is missing.
+    """Return the executable ``cosign``, ``crane`` or ``registry``, after building it if it is missing.
+
+    cosign takes some ten minutes, for the clients of clouds.
 
     Raises:
         CannotBuild: there is no Go toolchain, or it failed.
     """
-    module = MODULES / "crane"
-    version = pinned(module, "github.com/google/go-containerregistry")
-    return _build(module, f"crane-{version}") / name
+    module = "cosign" if name == "cosign" else "crane"
+    dependency = (
+        "github.com/sigstore/cosign/v3" if name == "cosign" else "github.com/google/go-containerregistry"
+    )
+    return _build(MODULES / module, f"{module}-{pinned(MODULES / module, dependency)}") / name
 
 
 def _write_stages(programs: Path) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 WITHIN_S: Final = 3000.0
 """The timeout of a command, which may build all images."""
 TWINE: Final = ROOT / "tests" / "release" / "twine.txt"
+PASSWORD: Final = "password-of-the-throwaway-key"
 
 
 def run(*command: object, cwd: Path = ROOT, environment: Mapping[str, str] | None = None) -> str:
@@ -88,7 +89,7 @@ class Publisher:
     environment: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Put the credentials where each tool has them, and find the programs."""
+        """Put the credentials where each tool has them, make a key, and find the programs."""
         host = self.registries.url.removeprefix("http:")
         (self.home / ".npmrc").write_text(f"{host}/npm/:_authToken={TOKEN}\n")
         (self.home / ".m2").mkdir()
@@ -98,7 +99,7 @@ class Publisher:
         run(sys.executable, "-m", "venv", self.home / "twine")
         options = ("--quiet", "--no-deps", "--require-hashes", "--only-binary", ":all:")
         run(self.home / "twine/bin/pip", "install", *options, "-r", TWINE)
-        programs = [release_tool("crane").parent, chart_tool("helm").parent]
+        programs = [release_tool("cosign").parent, release_tool("crane").parent, chart_tool("helm").parent]
         path = [self.home / "twine/bin", *programs, os.environ["PATH"]]
         users = Path.home()
         self.environment = {
@@ -111,12 +112,17 @@ class Publisher:
             "TWINE_PASSWORD": TOKEN,
             # Java knows the home of the user from the system.
             "MAVEN_OPTS": f"-Duser.home={self.home} -Dmaven.repo.local={users}/.m2/repository",
+            "COSIGN_PASSWORD": PASSWORD,
+            # cosign asks nobody for the keys of public services.
+            "TUF_MIRROR": self.registries.url,
         }
         if shutil.which("gpg"):
             (gnupg := self.home / "gnupg").mkdir(mode=0o700)
             self.environment["GNUPGHOME"] = str(gnupg)
             of = ("throwaway@release.example", "default", "default", "never")
             self.run("gpg", "--batch", "--quiet", "--passphrase", "", "--quick-generate-key", *of)
+        self.run("cosign", "generate-key-pair")
+        self.run("cosign", "signing-config", "create", "--out", "no-log.json")
 
     def close(self) -> None:
         """End the agent that GnuPG has started."""
@@ -136,11 +142,13 @@ class Publisher:
             "pypi": (self.registries.pypi, "python"),
         }
         arguments = [f"--{name}={url}" for name, (url, part) in destinations.items() if part in self.parts]
+        keys = (f"--key={self.home}/cosign.key", f"--signing-config={self.home}/no-log.json")
         if "GNUPGHOME" in self.environment:
             arguments.append("--gpg")
-        command = (sys.executable, "-m", "deploy.publish", self.release, "--allow-changes", *options)
+        command = (sys.executable, "-m", "deploy.publish", self.release, "--allow-changes", *keys, *options)
         output = run(*command, *arguments, f"--registry={self.oci}", environment=self.environment)
         assert TOKEN not in output
+        assert PASSWORD not in output
         return [line for line in output.splitlines() if line.startswith("publish: ")]
 
 

@@ -1,4 +1,4 @@
-"""A release is built and published to registries on this machine, and installed from there."""
+"""A release is built, signed and published to registries on this machine, and installed from there."""
 
 from __future__ import annotations
 
@@ -38,8 +38,9 @@ pytestmark = [
     pytest.mark.process,
     pytest.mark.timeout(7200),
     pytest.mark.xdist_group("release"),
-    pytest.mark.skipif(shutil.which("go") is None, reason="the registry is built with Go"),
+    pytest.mark.skipif(shutil.which("go") is None, reason="cosign and a registry are built with Go"),
 ]
+PAGE = ROOT / "docs" / "release.md"
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +95,25 @@ def test_other_content_under_the_version_is_refused(published: Publisher) -> Non
         published.publish()
     files[name] = kept
     assert published.registries.written == before
+
+
+def test_signatures_are_verified_by_the_commands_of_the_page(published: Publisher) -> None:
+    (section,) = re.findall(r"^## Verify\n(.*?)^## ", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    commands = "".join(re.findall(r"^```sh\n(.*?)^```$", section, re.MULTILINE | re.DOTALL))
+    assert commands.count("cosign verify") == 3
+    # The key of the rehearsal is in no public log.
+    text = commands.replace("cosign.pub", f"{published.home}/cosign.pub --insecure-ignore-tlog=true")
+    text = text.replace("REGISTRY", published.oci).replace("0.2.0", __version__)
+    if "images" not in published.parts:
+        text = re.sub(r"^cosign verify .*(?<!/charts)/admission-gateway:.*\n", "", text, flags=re.MULTILINE)
+    assert "Verified OK" in run("sh", "-ec", text, cwd=published.release, environment=published.environment)
+    sums = published.release / "SHA256SUMS"
+    content = sums.read_text()
+    sums.write_text(content.replace("a", "b", 1))
+    (line,) = (line for line in text.splitlines() if line.startswith("cosign verify-blob"))
+    with pytest.raises(AssertionError, match="invalid signature"):
+        run("sh", "-ec", line, cwd=published.release, environment=published.environment)
+    sums.write_text(content)
 
 
 def test_the_gateway_of_the_index_answers_a_review(published: Publisher, tmp_path: Path) -> None:
