@@ -356,7 +356,7 @@ class SignedFile:
     @property
     def name(self) -> str:
         """See ``Part``."""
-        return f"signature of {self.file.name} -> {self._bundle}"
+        return f"signature of {self.file.name} -> {self._bundle.name}"
 
     @property
     def _bundle(self) -> Path:
