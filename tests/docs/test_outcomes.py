@@ -68,4 +68,4 @@ def test_every_metric_with_results_of_webhooks_is_on_the_page() -> None:
 
 
 def test_the_warning_of_a_webhook_that_is_not_enforced_is_quoted() -> None:
-    assert f"`Warning: {WOULD_BE_REFUSED}: `" in PAGE
+    assert f"`Warning: {WOULD_BE_REFUSED} " in PAGE
