@@ -201,6 +201,8 @@ def test_entries_of_former_names_are_replaced_while_requests_are_refused(
         def ask() -> None:
             while not is_done.is_set():
                 refusals.append(is_refused())
+            # Each thread has a connection of its own.
+            cluster.api.close()
 
         asking = threading.Thread(target=ask)
         asking.start()
