@@ -235,6 +235,7 @@ def decision(text: Callable[[str], str] = str) -> dict[str, Any]:
             "mode": "Warn" if number == 1 else "Enforce",
             "exception": "",
             "parameters": {text("parameter"): text("value")} if number == 0 else None,
+            "help": text("add the label team") if number == 2 else "",
         }
         for number, outcome in enumerate(outcomes)
     ]
