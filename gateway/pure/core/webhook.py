@@ -167,7 +167,7 @@ class Rollout:
     enforce: Enforcement | None = None
     """None if it is enforced nowhere, unless ``mode`` is Enforce."""
     candidate: Candidate | None = None
-    enforced_from_s: float = field(default=0.0, compare=False)
+    enforced_from_s: float = field(default=0.0, repr=False, compare=False)
     """The earliest time at which a plan enforces it in more places, in seconds since 1970. 0: not set."""
     is_mode_given: bool = True
     """Whether the configuration says the mode. Otherwise the stage of a plan that was removed holds."""
