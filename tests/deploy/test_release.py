@@ -66,6 +66,7 @@ def test_uncommitted_files_are_refused(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 def test_a_release_is_complete_and_the_same_in_every_build(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
