@@ -31,6 +31,7 @@ NOT_RUN: Final[dict[str, str]] = {
     ),
     r"policies-not-served\.md: .* --workers": "names of Services are known in Pods only",
     r"lock-outs\.md: admission-gateway check ": "tests/docs/test_lock_outs.py, tests/e2e/test_outages.py",
+    r"replay --audit-log": "tests/e2e/test_replay.py has the log of an API server",
     r"rollout forget": "for a plan that was removed: tests/e2e/test_rollout_gateways.py",
     r"certificate-expired\.md: (deploy/certificate|kubectl .* create secret)": "run on operate.md",
     r"apply -f deploy/pod-monitor\.yaml": "there is no Prometheus Operator; tests/deploy/test_monitoring.py",

@@ -102,6 +102,7 @@ MAIN: Final[dict[str, tuple[str, ...]]] = {
         "gateway/engine/dispatch/https/",
         "tests/recorded/",
     ),
+    "documentation": ("the_commands_of_a_page_work_in_a_release", "docs/", "tests/docs/"),
     "engine_resources": (
         "policies_in_the_cluster_decide_change_and_go",
         "gateway/config/merge/loaded_resources.py",

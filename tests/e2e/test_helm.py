@@ -6,7 +6,6 @@ the API server calls a gateway that does not answer.
 
 from __future__ import annotations
 
-import re
 import socket
 import ssl
 from typing import TYPE_CHECKING, Any
@@ -34,8 +33,6 @@ if TYPE_CHECKING:
     from tests.e2e.cluster import Cluster
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=f"no private network: {missing()}")
-
-RUNBOOKS = sorted(path for path in (ROOT / "docs/runbooks").glob("*.md") if path.stem != "index")
 
 
 @pytest.fixture(scope="module")
@@ -94,43 +91,6 @@ def test_an_upgrade_of_image_and_configuration_loses_no_create(release: Release)
 
 
 TYPING_ERROR = {"name": "typo", "expression": "object.metadata.nam =="}
-UNAVAILABLE = (
-    "jq ",
-    "port-forward",
-    "127.0.0.1",
-    "certificate",
-    "--previous",
-    "request.json",
-    "config --workers",
-)
-"""In commands of runbooks: what the stand-in for the kubelet, or a test without Prometheus, does not have."""
-
-
-@pytest.mark.parametrize("page", RUNBOOKS, ids=lambda page: page.stem)
-def test_the_commands_of_a_runbook_work_in_an_installed_release(release: Release, page: Path) -> None:
-    """The commands with which a cause is found, with the names of this release; grep may find nothing."""
-    cause = page.read_text().partition("## Find the cause")[2].partition("## Repair")[0]
-    cause = re.sub(r"^kubectl .* top .*\n", "", cause, flags=re.MULTILINE)  # needs metrics-server
-    blocks = re.findall(r"^```sh\n(.*?)^```$", cause, re.MULTILINE | re.DOTALL)
-    script = "\n".join(block for block in blocks if not any(word in block for word in UNAVAILABLE))
-    for name, own in (
-        ("-n admission-gateway", f"-n {release.namespace}"),
-        ("--namespace admission-gateway", f"--namespace {release.namespace}"),
-        ("namespaces/admission-gateway/", f"namespaces/{release.namespace}/"),
-        ("serviceaccount:admission-gateway:admission-gateway", f"serviceaccount:gateway:{release.fullname}"),
-        ("configmap admission-gateway", f"configmap {release.fullname}"),
-        ("networkpolicy admission-gateway", f"networkpolicy {release.fullname}"),
-        ("configuration admission-gateway", f"configuration {release.fullname}"),
-        ("deployment/admission-gateway", f"deployment/{release.fullname}"),
-        ("WORKERS=sample-policies", f"WORKERS={release.fullname}-samples"),
-        ("POD", release.gateways()[0]["metadata"]["name"]),
-    ):
-        script = script.replace(name, own)
-    done = release.shell(script)
-    remarks = re.compile("warning: |No resources found|$", re.IGNORECASE)
-    assert not [line for line in done.stderr.splitlines() if not remarks.match(line)], (script, done.stdout)
-
-
 STOPPED = [
     (
         values("2", webhook("wrong.samples.test", "deny-privileged", matchConditions=[TYPING_ERROR])),
