@@ -57,6 +57,8 @@ PLACES: Final[dict[str, str]] = {
                     "docs/engines.md",
                     "docs/catalogue/index.md",
                     "docs/preview.md",
+                    "docs/try-in-kind.md",
+                    "docs/first-weeks.md",
                 ),
             ),
         ),

@@ -22,7 +22,7 @@ from gateway.engine.dry_run import DryRuns
 from gateway.engine.paths import Paths
 from gateway.engine.policy_check import PolicyCheck
 from gateway.engine.shadow_calls import ShadowCalls
-from gateway.engine.snapshot import OTHER_WORKERS_WITHIN_S, Pools, Surroundings
+from gateway.engine.snapshot import OTHER_WORKERS_WITHIN_S, OWN_WORKERS_WITHIN_S, Pools, Surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -127,6 +127,7 @@ class Engine:
         *,
         require_webhooks: Callable[[Config, Config | None], None] = lambda config, in_force: None,
         siblings: Siblings | None = None,
+        own_within_s: float = OWN_WORKERS_WITHIN_S,
         others_within_s: float = OTHER_WORKERS_WITHIN_S,
         surroundings: Surroundings | None = None,
     ) -> None:
@@ -134,8 +135,8 @@ class Engine:
 
         *targets* returns the addresses of the workers of a pool, and *workers* starts those that have a
         command. *require_webhooks* raises a ConfigError for a configuration without webhooks. *siblings* are
-        the other processes of the gateway. A new configuration waits *others_within_s* seconds for workers
-        that others start. *surroundings* are those of the process by default.
+        the other processes of the gateway. A new configuration waits *own_within_s* seconds for workers with
+        a command, and *others_within_s* for the others. *surroundings* are those of the process by default.
         """
         self.config: Config | None = None
         """The configuration in force, with the custom resources of the cluster. None before the first."""
@@ -147,6 +148,7 @@ class Engine:
         self._workers = workers or _NoWorkers()
         self._require_webhooks = require_webhooks
         self._siblings = siblings
+        self._own_within_s = own_within_s
         self.others_within_s = others_within_s
         """How long the next configuration waits for workers that others start."""
         surroundings = surroundings or Surroundings()
@@ -210,7 +212,9 @@ class Engine:
         pools = await self._pools.stage(config, bundles, rereads_files=rereads_files)
         try:
             self._workers.stage(config.pools)
-            await together(pools.wait_until_ready(self.others_within_s), cluster.wait_until_synced())
+            await together(
+                pools.wait_until_ready(self._own_within_s, self.others_within_s), cluster.wait_until_synced()
+            )
             # With the thousands of webhooks of a large cluster this would delay reviews.
             paths, digest_, wanted = await self._compute(
                 lambda: (Paths(config), digest(config), to_judge(config, self.config))

@@ -140,12 +140,12 @@ class StagedPools:
         """All servers."""
         return {**self.kept_servers, **self.made_servers}
 
-    async def wait_until_ready(self, others_within_s: float = OTHER_WORKERS_WITHIN_S) -> None:
+    async def wait_until_ready(self, own_within_s: float, others_within_s: float) -> None:
         """Wait a while for each new pool to reach a worker, and for new root certificates to be read."""
         bundles = {server.bundle for server in self.made_servers.values() if server.bundle is not None}
         await together(
             *(
-                pool.wait_until_ready(OWN_WORKERS_WITHIN_S if pool.settings.command else others_within_s)
+                pool.wait_until_ready(own_within_s if pool.settings.command else others_within_s)
                 for pool in self.made.values()
             ),
             *(bundle.wait_until_read(others_within_s) for bundle in bundles),

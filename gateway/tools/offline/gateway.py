@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from gateway.server.cluster import ClusterOnce
 
 _READY_WITHIN_S: Final = 10.0
+OWN_READY_WITHIN_S: Final = 30.0
+"""For workers that a command starts: longer than a running gateway waits, because a review without them would
+report their failures as if they were the policies'."""
 
 
 class OfflineGateway:
@@ -155,6 +158,7 @@ async def local_engine(others_within_s: float) -> AsyncIterator[Engine]:
         Metrics(),
         lambda pool: targets_of(pool, runtime),
         workers,
+        own_within_s=OWN_READY_WITHIN_S,
         others_within_s=others_within_s,
     )
     try:
