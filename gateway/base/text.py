@@ -73,6 +73,15 @@ def closest(name: str, known: Iterable[str]) -> str:
     return by_lower[close[0]] if close else ""
 
 
+def endpoint_text(address: str, name: str) -> str:
+    """Return the *address* of a worker for people, with the *name* that its pool knows for it, if any."""
+    scheme, _, rest = address.partition(":")
+    if scheme in ("unix", "unix-abstract"):
+        return name or f"unix:…/{rest.rpartition('/')[2]}"
+    shown = rest if scheme in ("ipv4", "ipv6") else address
+    return f"{name} at {shown.rpartition(':')[0]}" if name else shown
+
+
 def printable_json(text: str) -> str:
     """Return the JSON *text* with unprintable characters escaped; its value is the same."""
     if text.isprintable():

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from admission_gateway_worker.text import printable
-from gateway.base.text import printable_json, rfc3339, shown, url_without_secrets
+from gateway.base.text import endpoint_text, printable_json, rfc3339, shown, url_without_secrets
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()))
 SECRET = "S3CRET"
@@ -111,3 +111,18 @@ def test_the_rest_of_a_url_is_shown(url: str, expected: str) -> None:
 )
 def test_a_time_is_in_utc_with_the_wanted_digits(seconds: float, digits: int, text: str) -> None:
     assert rfc3339(seconds, digits) == text
+
+
+@pytest.mark.parametrize(
+    ("address", "name", "expected"),
+    [
+        ("ipv4:10.0.0.1:50051", "policies.team.svc:50051", "policies.team.svc:50051 at 10.0.0.1"),
+        ("ipv6:[fd00::1]:50051", "policies.team.svc:50051", "policies.team.svc:50051 at [fd00::1]"),
+        ("ipv4:10.0.0.1:50051", "", "10.0.0.1:50051"),
+        ("unix:/run/gateway/a/policies.sock", "", "unix:…/policies.sock"),
+        ("unix:/tmp/x/4f.sock", "started by the gateway", "started by the gateway"),
+        ("hooks.shop.svc:443", "", "hooks.shop.svc:443"),
+    ],
+)
+def test_an_endpoint_is_shown_by_its_name(address: str, name: str, expected: str) -> None:
+    assert endpoint_text(address, name) == expected

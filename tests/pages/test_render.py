@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gateway.server.pages.notices import notices
-from gateway.server.pages.render import headers_of, place, render
+from gateway.server.pages.render import headers_of, render
 from gateway.tools.cli import build_parser
 from tests.docs.pages import ROOT
 from tests.pages.kit import documents
@@ -281,18 +281,3 @@ def test_pages_have_landmarks_one_heading_and_headers_with_scope(name: str) -> N
     ]
     fields = [field for field in fields if field != ("input", "type", "name", "value")]  # hidden ones
     assert len(fields) == len([value for attribute, value in found.attributes if attribute == "for"])
-
-
-@pytest.mark.parametrize(
-    ("address", "name", "shown"),
-    [
-        ("ipv4:10.0.0.1:50051", "policies.team.svc:50051", "policies.team.svc:50051 at 10.0.0.1"),
-        ("ipv6:[fd00::1]:50051", "policies.team.svc:50051", "policies.team.svc:50051 at [fd00::1]"),
-        ("ipv4:10.0.0.1:50051", "", "10.0.0.1:50051"),
-        ("unix:/run/gateway/a/policies.sock", "", "unix:…/policies.sock"),
-        ("unix:/tmp/x/4f.sock", "started by the gateway", "started by the gateway"),
-        ("hooks.shop.svc:443", "", "hooks.shop.svc:443"),
-    ],
-)
-def test_an_endpoint_is_shown_by_its_name(address: str, name: str, shown: str) -> None:
-    assert place(address, name) == shown

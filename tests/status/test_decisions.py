@@ -15,7 +15,7 @@ from gateway.observe.decisions.record import WebhookOutcome
 from gateway.server.pages.process import MAX_DECISIONS
 from gateway.tools.cli.decisions import MAX_LIMIT, OUTCOMES
 from gateway.tools.status.decisions import Decisions, merged, places, read_decisions, text
-from tests.kit import call_command, pool_document, webhook_document
+from tests.kit import ROOT, call_command, pool_document, webhook_document
 from tests.pages.kit import documents
 from tests.pages.test_pages import review
 from tests.status.test_command import cluster  # noqa: F401 - a fixture
@@ -98,6 +98,55 @@ def test_a_denial_is_found_in_whichever_replica_made_it(
 
     for flags in (("--limit", "0"), ("--outcome", "x"), ("uid", "--user", "ann"), ("--namespace", "x")):
         assert call_command("decisions", *flags).returncode == 2
+
+
+@pytest.mark.process
+def test_an_allowed_request_says_who_would_have_refused_it_and_which_worker_answered(
+    tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway
+) -> None:
+    (tmp_path / "config").mkdir()
+    samples = (ROOT / "gateway/dev.yaml").read_text()
+    warned = {"deny": {"message": "no team"}, "webhook": {"rollout": {"mode": "Warn"}}}
+    audited = {"deny": {"message": "no owner"}, "webhook": {"rollout": {"mode": "Audit"}}}
+    own = webhook_document("validate", "v", "pool", warned, audited)
+    own += pool_document("pool", start_worker().target)
+    (tmp_path / "config" / "c.yaml").write_text(f"{samples}---\n{own}")
+    gateway = start_gateway(tmp_path / "config")
+    labelled = {"metadata": {"name": "web", "labels": {"team": "a"}}, "spec": {"containers": []}}
+    assert gateway.review("/validate", review("warned", object=labelled))["allowed"]
+    at = ("--admin", f"127.0.0.1:{gateway.admin_port}")
+    single = eventually(lambda: call_command("decisions", "warned", *at).stdout, "the decision").split("\n")
+    listed = call_command("decisions", *at).stdout.split("\n")
+
+    refused = "Allowed, would be refused by h0.v.test (mode Warn), h1.v.test (mode Audit): "
+    for lines in (single, listed):
+        assert refused in lines[0]
+    assert listed[2:4] == ["  h0.v.test: Denied: no team", "  h1.v.test: Denied: no owner"]
+    for begin, end in (
+        (
+            "samples/require-labels.samples.example: Allowed by ",
+            " in pool samples (started by the gateway), ",
+        ),
+        ("v/h0.v.test: Denied by ", " in pool pool (unix:…/s), mode Warn: no effect, "),
+    ):
+        (line,) = [one for one in single if one.startswith(f"  {begin}")]
+        assert end in line
+
+
+def test_a_failure_that_is_not_enforced_is_told_from_a_denial() -> None:
+    (one,) = documents()["decisions"]["decisions"]
+    hooks = [
+        {**hook, "mode": "Warn", "message": message}
+        for hook, message in zip(one["webhooks"][2:6], ("no team", "gone", "gone", ""), strict=True)
+    ]
+    of_list = {name: value for name, value in one.items() if name != "notCalled"}
+    of_list |= {"outcome": "Allowed", "webhook": "", "allowed": True, "message": "", "webhooks": hooks}
+    first, _, *reasons, _ = text([Decisions("a", [of_list])])
+    names = "w2.b.c (mode Warn), w3.b.c (mode Warn), w5.b.c (mode Warn)"
+    assert f" Allowed, would be refused by {names}: " in first
+    assert reasons == ["  w2.b.c: Denied: no team", "  w3.b.c: FailedClosed: gone", "  w5.b.c: DryRunRefused"]
+    (refused, *_) = text([Decisions("a", [{**of_list, "outcome": "Denied", "allowed": False}])])
+    assert "would be refused" not in refused
 
 
 def test_the_options_are_those_of_the_page() -> None:

@@ -23,6 +23,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from admission_gateway_worker.text import printable
+from gateway.base.text import endpoint_text
 from gateway.server.pages.decision_view import view
 from gateway.server.pages.explain import MAX_JSON_BYTES
 from gateway.server.pages.namespaces import table
@@ -175,7 +176,7 @@ def _environment() -> Environment:
         grouped=lambda number: f"{number:,}",
         milliseconds=milliseconds,
         identity=identity,
-        place=place,
+        place=endpoint_text,
         singles=singles,
         path_part=lambda text: quote(text, safe="", errors="replace"),
         query=lambda fields: urlencode(fields, errors="replace"),
@@ -202,15 +203,6 @@ def singles(group: Json) -> dict[str, str]:
         found["webhook"] = f"{group['configuration']}/{group['webhook']}"
         found["outcome"] = group.get("outcome", "")
     return {name: value for name, value in found.items() if value}
-
-
-def place(address: str, name: str) -> str:
-    """Return the *address* of a worker for people, with the *name* that its pool knows for it, if any."""
-    scheme, _, rest = address.partition(":")
-    if scheme in ("unix", "unix-abstract"):
-        return name or f"unix:…/{rest.rpartition('/')[2]}"
-    shown = rest if scheme in ("ipv4", "ipv6") else address
-    return f"{name} at {shown.rpartition(':')[0]}" if name else shown
 
 
 def _shown(value: object) -> object:

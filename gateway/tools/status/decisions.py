@@ -10,6 +10,9 @@ from urllib.parse import quote, urlencode
 from admission_gateway_worker.text import printable
 from gateway.base.errors import GatewayError
 from gateway.base.terminal import Cell, Style, Styled
+from gateway.base.text import endpoint_text
+from gateway.observe.decisions.record import REJECTIONS
+from gateway.pure.core.decision import WOULD_BE_REFUSED
 from gateway.tools.offline.changes import changes
 from gateway.tools.status.reading import message_of
 
@@ -68,7 +71,9 @@ async def read_decisions(port: AdminPort, wanted: Mapping[str, str]) -> Decision
         decisions = found["decisions"]
         if wanted.get("uid") and decisions:
             uid = quote(wanted["uid"], safe="")
-            decisions = [(await _get(port, f"/decisions/{uid}?format=json", "Decision"))["decision"]]
+            page = await _get(port, f"/decisions/{uid}?format=json", "Decision")
+            # An older gateway does not name endpoints.
+            decisions = [{**page["decision"], "endpointNames": page.get("endpointNames", {})}]
         scope = found["scope"]
         read = Decisions(
             *(port.name, decisions, found["since"], found["leftOut"]),
@@ -136,12 +141,19 @@ def _decision(one: Json, *, names_gateway: bool) -> Iterator[str]:
     dry_run = ", dry run" if one["dryRun"] else ""
     by = f" by {one['webhook']}" if one["webhook"] else ""
     what = f"{one['operation']} {one['kind']} {place}{name}"
-    yield Styled(f"{one['time']} ", _outcome(one["outcome"]), f"{by}: {what}", limit=_MAX_LINE_CHARS)
+    not_enforced = _not_enforced(one)
+    shown: list[str | Cell] = [f"{one['time']} ", _outcome(one["outcome"]), by]
+    if not_enforced:
+        names = ", ".join(f"{name} (mode {hook['mode']})" for name, hook in not_enforced.items())
+        shown += [", ", (WOULD_BE_REFUSED, "warn"), f" by {names}"]
+    yield Styled(*shown, f": {what}", limit=_MAX_LINE_CHARS)
     yield _line(f"  uid {one['uid']}, by {one['user'] or 'nobody'}, {one['phase']}{dry_run}, {one['code']}")
     if names_gateway:
         yield _line(f"  at {one['gateway']}")
     yield from _message("  ", one["message"])
     if "notCalled" not in one:
+        for name, hook in not_enforced.items():
+            yield from _message("  ", f"{name}: {hook['outcome']}: {hook['message']}".removesuffix(": "))
         return
     yield _line(f"  configuration {one['configurationDigest'][:12]}, {one['milliseconds']:g} ms")
     if one["traceId"]:
@@ -149,14 +161,26 @@ def _decision(one: Json, *, names_gateway: bool) -> Iterator[str]:
     yield from webhook_lines(one)
 
 
+def _not_enforced(one: Json) -> Json:
+    """Return the webhooks that in the mode Enforce would have refused the request of *one*, by name.
+
+    There are none if it was refused.
+    """
+    hooks = one["webhooks"] if one["allowed"] else ()
+    return {hook["webhook"]: hook for hook in hooks if hook["outcome"] in REJECTIONS}
+
+
 def webhook_lines(one: Json) -> Iterator[str]:
     """Yield lines about the webhooks of the decision *one*, which has all details, and what they changed."""
+    names = one.get("endpointNames", {})
     for hook in one["webhooks"]:
         place = f" by {hook['policy']} in pool {hook['pool']}" if hook["pool"] else ""
         mode = "" if hook["mode"] == "Enforce" else f", mode {hook['mode']}: no effect"
         changed = ", changed the object" if hook["changed"] else ""
-        times = f", {hook['milliseconds']:g} ms at {hook['endpoint']}" if hook["endpoint"] else ""
-        about = f"{place}{mode}{changed}{times}"
+        endpoint = hook["endpoint"]
+        at = f" ({endpoint_text(endpoint, names.get(endpoint, ''))})" if endpoint else ""
+        times = f", {hook['milliseconds']:g} ms" if endpoint else ""
+        about = f"{place}{at}{mode}{changed}{times}"
         name = f"  {hook['configuration']}/{hook['webhook']}: "
         yield Styled(name, _outcome(hook["outcome"]), about, limit=_MAX_LINE_CHARS)
         yield from _message("    ", hook["message"])
