@@ -63,7 +63,7 @@ ADOPTERS: Final = ("docs/try-in-kind.md", "docs/first-weeks.md")
 
 def left_out(block: Block, command: str) -> str:
     """Return why *command* of *block* is not run; empty if it is."""
-    place = f"{block.page}: {command}"
+    place = f"{block.page}: {command}".replace("\\\n", " ")
     return next((reason for words, reason in NOT_RUN.items() if re.search(words, place)), "")
 
 

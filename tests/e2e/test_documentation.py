@@ -17,14 +17,16 @@ import yaml
 from tests.docs.pages import DOCS
 from tests.docs.reader import Reader, blocks, pages_with_commands
 from tests.docs.runs import CLUSTER, chosen, left_out
-from tests.docs.scenes import CHECKOUT, SCENES, configuration, put
+from tests.docs.scenes import CHECKOUT, SCENES, configuration, history, put
 from tests.e2e.binaries import chart_tool
-from tests.e2e.helm_release import OFTEN, WITHIN_S, Release, webhook
+from tests.e2e.helm_release import LATEST, OFTEN, WITHIN_S, Release, try_image, webhook
 from tests.e2e.kubelet.network import missing
 from tests.e2e.report_definitions import define_reports
 from tests.kit import ROOT
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Callable
     from pathlib import Path
 
@@ -35,8 +37,9 @@ pytestmark = pytest.mark.skipif(bool(missing()), reason=f"no private network: {m
 
 NAME: Final = "admission-gateway"
 INSTALL: Final = blocks(DOCS / "install.md")
-ELSEWHERE: Final = (*("docs/commands.md", "docs/install.md", "docs/kubectl-plugin.md", "docs/operate.md"),)
-"""Pages that other tests follow or run in part: test_kubectl_plugin.py, test_helm.py, test_outages.py."""
+OPERATE: Final = blocks(DOCS / "operate.md")
+ELSEWHERE: Final = (INSTALL[0].page, OPERATE[0].page, "docs/kubectl-plugin.md")
+"""Pages with a test of their own: the first two below, the third in test_kubectl_plugin.py."""
 IN_THE_RELEASE: Final = [
     page for page in pages_with_commands() if chosen(page, CLUSTER) and page[0].page not in ELSEWHERE
 ]
@@ -62,7 +65,7 @@ CHANGES: Final = re.compile(
     r"delete mutating|rollout undo|scale deployment|helm .*rollback|watchdog|patch secret|rollout rollback"
 )
 """Commands after which the release is put back."""
-NOT_COMPARED: Final = ("docs/troubleshooting.md",)
+NOT_COMPARED: Final = ("docs/commands.md", "docs/troubleshooting.md")
 """Pages whose outputs are of what is wrong in another cluster: the commands run all the same."""
 AUDITED: Final = {
     "stage": "ResponseComplete",
@@ -144,9 +147,11 @@ def paused(release: Release, _: Reader) -> None:
     plan(release, "pause")
 
 
-def skipped(release: Release, _: Reader) -> None:
-    """A plan in its second stage."""
-    plan(release, "skip")
+def progressing(release: Release, _: Reader) -> None:
+    """A plan that goes on, whatever was done to it."""
+    release.shell(f"admission-gateway rollout resume {WEBHOOK} --reason test")
+    status = f"admission-gateway rollout status {WEBHOOK}"
+    eventually(lambda: "gate unknown: " in release.shell(status).stdout, "a gateway has looked at the plan")
 
 
 def plan(release: Release, action: str) -> None:
@@ -157,6 +162,24 @@ def plan(release: Release, action: str) -> None:
 def people(_: Release, reader: Reader) -> None:
     """A file with credentials."""
     (reader.folder / "people").write_text("ann:secret\n")
+
+
+def serving(release: Release, reader: Reader) -> None:
+    """A gateway on this machine, a chart, and a decision of the release with the uid of the page."""
+    chart(release, reader)
+    progressing(release, reader)
+    (reader.folder / "state/plans").mkdir()
+    reader.start("admission-gateway serve --config config", "127.0.0.1:8443", "127.0.0.1:9090")
+    reader.replaced.pop(":8443")
+    assert try_deployment(release, LATEST).returncode == 1
+    found = release.shell("admission-gateway decisions --cluster --json").stdout
+    uid = json.loads(found)["decisions"][0]["uid"]
+    reader.replaced["705ab4f5-6393-11e8-b7cc-42010a800002"] = uid
+
+
+def try_deployment(release: Release, image: str) -> subprocess.CompletedProcess[str]:
+    """Create a Deployment with *image*, without storing it."""
+    return release.shell(f"kubectl create deployment try --image={image} --dry-run=server")
 
 
 def chart(_: Release, reader: Reader) -> None:
@@ -174,9 +197,11 @@ def request(_: Release, reader: Reader) -> None:
 
 
 SUPPOSES: Final[dict[str, Callable[[Release, Reader], None]]] = {
+    "docs/commands.md": serving,
     "docs/lock-outs.md": calico,
     "docs/pages.md": people,
     "docs/preview.md": chart,
+    "docs/run-rollout-plans.md": progressing,
     "docs/runbooks/match-condition-errors.md": request,
     "docs/runbooks/rollout-plan-stopped.md": paused,
 }
@@ -213,3 +238,25 @@ def placeholders(release: Release, reader: Reader) -> None:
         "HOST:PORT": "127.0.0.1:9090",
         "/var/log/kubernetes/audit.log": str(reader.folder / "audit.log"),
     }
+
+
+def test_the_manifests_are_installed_and_operated_as_the_pages_say(
+    whole: Cluster, release: Release, tmp_path: Path
+) -> None:
+    uninstall = [block for block in INSTALL if "helm uninstall" in block.content]
+    uninstalling = tmp_path.with_name("uninstalling")
+    uninstalling.mkdir()
+    with begin(whole, release, uninstalling) as reader:
+        reader.follow(uninstall, uninstall)
+    assert whole.kubectl("delete", "namespace", NAME).returncode == 0
+    eventually(lambda: whole.api.get(f"/api/v1/namespaces/{NAME}").status == 404)
+    with begin(whole, release, tmp_path) as reader:
+        configuration(reader)
+        rest = [block for block in INSTALL if block.heading != "With Helm" and block not in uninstall]
+        reader.follow(rest, chosen(rest, CLUSTER))
+        eventually(lambda: "deny-latest-tag.samples.example" in try_image(whole, LATEST).message)
+        history(reader)
+        rollback = f"{NAME} rollback --state /var/lib/{NAME} --list --json"
+        listed = release.shell(f"kubectl -n {NAME} exec deployment/{NAME} -- {rollback}")
+        reader.replaced["DIGEST"] = json.loads(listed.stdout)["configurations"][0]["digest"]
+        reader.follow(OPERATE, chosen(OPERATE, CLUSTER))
