@@ -141,8 +141,9 @@ def calico(release: Release, _: Reader) -> None:
     assert release.api.create(path, document).status in (201, 409)
 
 
-def paused(release: Release, _: Reader) -> None:
+def paused(release: Release, reader: Reader) -> None:
     """A plan that somebody has paused in its second stage."""
+    progressing(release, reader)
     plan(release, "skip")
     plan(release, "pause")
 
@@ -204,6 +205,7 @@ SUPPOSES: Final[dict[str, Callable[[Release, Reader], None]]] = {
     "docs/run-rollout-plans.md": progressing,
     "docs/runbooks/match-condition-errors.md": request,
     "docs/runbooks/rollout-plan-stopped.md": paused,
+    "docs/runbooks/rollout-plan-without-data.md": progressing,
 }
 
 
