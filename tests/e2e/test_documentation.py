@@ -245,20 +245,26 @@ def placeholders(release: Release, reader: Reader) -> None:
 def test_the_manifests_are_installed_and_operated_as_the_pages_say(
     whole: Cluster, release: Release, tmp_path: Path
 ) -> None:
-    uninstall = [block for block in INSTALL if "helm uninstall" in block.content]
+    uninstall, at_last = (block for block in INSTALL if block.heading.startswith("Uninstall"))
     uninstalling = tmp_path.with_name("uninstalling")
     uninstalling.mkdir()
     with begin(whole, release, uninstalling) as reader:
-        reader.follow(uninstall, uninstall)
+        reader.follow([uninstall], [uninstall])
     assert whole.kubectl("delete", "namespace", NAME).returncode == 0
     eventually(lambda: whole.api.get(f"/api/v1/namespaces/{NAME}").status == 404)
     with begin(whole, release, tmp_path) as reader:
         configuration(reader)
-        rest = [block for block in INSTALL if block.heading != "With Helm" and block not in uninstall]
+        rest = [
+            block for block in INSTALL if block.heading != "With Helm" and block not in (uninstall, at_last)
+        ]
         reader.follow(rest, chosen(rest, CLUSTER))
         eventually(lambda: "deny-latest-tag.samples.example" in try_image(whole, LATEST).message)
+        kubeconfig = reader.environment["KUBECONFIG"]
         history(reader)
+        reader.start("admission-gateway serve --config config --state state")
+        reader.environment["KUBECONFIG"] = kubeconfig
         rollback = f"{NAME} rollback --state /var/lib/{NAME} --list --json"
         listed = release.shell(f"kubectl -n {NAME} exec deployment/{NAME} -- {rollback}")
         reader.replaced["DIGEST"] = json.loads(listed.stdout)["configurations"][0]["digest"]
         reader.follow(OPERATE, chosen(OPERATE, CLUSTER))
+        reader.follow([at_last], [at_last])
