@@ -74,9 +74,13 @@ def test_outcomes_of_decisions_have_colours() -> None:
         "dryRun": False,
         "code": 403,
         "message": "",
+        "webhooks": [],
     }
     outcomes = ("Denied", "FailedClosed", "FailedOpen", "Allowed")
-    found = [Decisions("g", [{**one, "outcome": outcome} for outcome in outcomes])]
+    decisions = [
+        {**one, "outcome": outcome, "allowed": outcome in ("Allowed", "FailedOpen")} for outcome in outcomes
+    ]
+    found = [Decisions("g", decisions)]
     expected = set(zip(outcomes, ("denied", "failed", "failed", "good"), strict=True))
     assert styles(list(decisions_text(found))) == expected
 
