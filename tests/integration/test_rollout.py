@@ -130,7 +130,7 @@ def test_a_candidate_is_compared_and_its_differences_are_counted_kept_and_logged
     in_force, other = found["webhooks"]
     assert (in_force["outcome"], in_force["pool"]) == ("Allowed", "pool")
     assert (other["outcome"], other["message"], other["mode"]) == ("Denied", "no team", "Candidate")
-    assert "newly_denied" in gateway.admin("/differences")[1]
+    assert "newly denied" in gateway.admin("/differences")[1]
     line = json.loads(gateway.expect(r'\{[^\n]*"outcome":"Difference"[^\n]*\}')[0])
     assert line["differences"] == ["newly_denied"]
     is_valid(line)
