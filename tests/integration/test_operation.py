@@ -239,7 +239,7 @@ def test_a_start_that_is_impossible_is_reported_in_one_line(tmp_path: Path) -> N
     config.write_text("")
     dev = "--dev", "--state", str(tmp_path)
     for flags, status, expected in (
-        ((), 2, "--config or --dev is needed"),
+        ((), 2, "there is no configuration: expected --config, --dev"),
         ((*dev, "--listen", "127.0.0.1:nope"), 2, '--listen: found "127.0.0.1:nope", expected HOST:PORT'),
         ((*dev, "--processes", "0"), 2, "--processes: found 0, expected a number from 1 to 1024"),
         ((*dev, "--tls-cert", "x"), 2, "--tls-cert and --tls-key go together"),

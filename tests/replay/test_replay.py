@@ -270,10 +270,10 @@ def test_hostile_texts_forge_nothing(tmp_path: Path, start_worker: StartWorker) 
     ("arguments", "message"),
     [
         ((), "expected RECORDING, --audit-log, --objects or --cluster-objects"),
-        (("a", "--plan", "--objects", "b"), "--plan: expected RECORDING or --audit-log"),
+        (("/dev/null", "--plan", "--objects", "/dev/null"), "--plan: expected RECORDING or --audit-log"),
         (("a", "--updates-as-creates"), "--updates-as-creates needs --audit-log"),
         (("a", "--max-failures", "-1"), "expected a number from 0"),
-        (("none",), "No such file"),
+        (("none",), "none: there is no such file or folder"),
     ],
 )
 @pytest.mark.usefixtures("no_wait_for_workers")
