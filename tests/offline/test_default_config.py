@@ -8,17 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.kit import call_command, run_command
+from tests.offline.test_help import POD
 from tests.replay.kit import policy
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-POD = """\
-apiVersion: v1
-kind: Pod
-metadata: {name: web, namespace: shop}
-spec: {containers: [{name: web, image: "nginx:1"}]}
-"""
 SUITE = """\
 apiVersion: admission-gateway.io/v1alpha1
 kind: PolicyTest

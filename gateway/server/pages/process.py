@@ -16,6 +16,7 @@ from gateway.server.pages.acting import BY_PAGE, Asked
 from gateway.server.pages.explain import explain
 from gateway.server.pages.groups import groups_of
 from gateway.server.pages.page_thread import in_thread
+from gateway.server.pages.state import number_in
 from gateway.server.rollout.store import StoreError
 
 if TYPE_CHECKING:
@@ -179,5 +180,5 @@ def _decisions(found: Sequence[RecentDecision], limit: int) -> Json:
 
 def limit_of(query: Mapping[str, str]) -> int:
     """Return the parameter ``limit``: how many decisions are wanted at most."""
-    text = query.get("limit", "")
-    return min(int(text), MAX_DECISIONS) if text.isdecimal() and len(text) < 6 else _USUAL_DECISIONS
+    limit = number_in(query, "limit")
+    return _USUAL_DECISIONS if limit is None else min(limit, MAX_DECISIONS)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlencode
 
 from gateway.base.text import rfc3339
+from gateway.server.pages.state import number_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,9 +34,8 @@ class Refresh(NamedTuple):
 
 def refresh_s(page: str, query: Mapping[str, str]) -> int:
     """Return after how many seconds the browser is to load *page* again by its *query*; 0 for never."""
-    text = query.get("refresh", "")
-    is_number = text.isascii() and text.isdecimal() and len(text) < 6
-    return min(max(int(text), LOWEST_S), HIGHEST_S) if page in PAGES and is_number else 0
+    seconds = number_in(query, "refresh")
+    return 0 if seconds is None or page not in PAGES else min(max(seconds, LOWEST_S), HIGHEST_S)
 
 
 def refresh_of(page: str, query: Mapping[str, str]) -> Refresh | None:

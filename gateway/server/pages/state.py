@@ -38,6 +38,12 @@ class PageRequest(NamedTuple):
     """Whether the form of a page sent the body, which that page shows again."""
 
 
+def number_in(query: Mapping[str, str], name: str) -> int | None:
+    """Return the number below 100,000 that *query* has as *name*; None if it has no such number."""
+    text = query.get(name, "")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 6 else None
+
+
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """A configuration that was refused. Times are in seconds since 1970."""

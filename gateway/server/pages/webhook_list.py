@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gateway.server.pages.notices import in_rollout
+from gateway.server.pages.state import number_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -60,9 +61,8 @@ def listed(overview: Json, query: Mapping[str, str]) -> Listed:
     name, state = query.get("name", "").strip(), query.get("state", "")
     named = [one for one in rows if name in one["name"]]
     found = sorted(filter(states[state], named) if state in states else named, key=rank)
-    text = query.get("page", "")
     pages = max(-(-len(found) // SIZE), 1)
-    page = min(max(int(text), 1), pages) if text.isdecimal() and len(text) < 6 else 1
+    page = min(number_in(query, "page") or 1, pages)
     first = (page - 1) * SIZE
     before, after = ({**query, "page": str(number)} for number in (page - 1, page + 1))
     return Listed(
