@@ -1,6 +1,6 @@
 """Registries on loopback: a Python index, npm, crates and Maven, as far as their own tools need them.
 
-Each takes files from whoever has ``TOKEN``, once under a name, and gives them to everyone.
+A client with ``TOKEN`` can upload a file to each, once under a name. Every client can download it.
 
 Source: PyPA specifications, "Simple repository API"; Warehouse, "Upload API"; npm, "Public registry API"; The
 Cargo Book, "Registry Index" and "Registry Web API"; Maven repository layout.

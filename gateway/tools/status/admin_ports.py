@@ -146,7 +146,7 @@ class PodPort:
         except ClusterError as error:
             if error.status != _FORBIDDEN:
                 raise
-            # Whoever may do neither needs the right to forward.
+            # A user without both rights needs the one to forward.
             raise ClusterError(self.note, error.status) from error
 
     async def post(self, path: str, body: bytes) -> tuple[int, bytes]:
