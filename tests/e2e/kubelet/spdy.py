@@ -11,6 +11,7 @@ import zlib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from io import BufferedIOBase
 
 _WORDS: Final = (
@@ -45,26 +46,40 @@ class Spdy:
     def __init__(self, reader: BufferedIOBase, writer: BufferedIOBase) -> None:
         self._reader, self._writer = reader, writer
         self._lock = threading.Lock()
+        self._threads: list[threading.Thread] = []
         self._inflate = zlib.decompressobj(zdict=DICTIONARY)
         self._deflate = zlib.compressobj(9, zlib.DEFLATED, 15, 8, zlib.Z_DEFAULT_STRATEGY, DICTIONARY)
 
     def run(self) -> None:
-        """Serve until the end of the connection."""
-        while head := self._reader.read(8):
-            first, rest = struct.unpack("!II", head)
-            flags, payload = rest >> 24, self._reader.read(rest & 0xFFFFFF)
-            if not first & 0x80000000:
-                self.received(first, flags, payload)
-            elif first & 0xFFFF == _SYN_STREAM:
-                self._open(struct.unpack("!I", payload[:4])[0], payload[10:])
-            elif first & 0xFFFF == _PING:
-                self._write(0x80030000 | _PING, 0, payload)
+        """Serve until the end of the connection, and of the threads that write to it."""
+        try:
+            while head := self._reader.read(8):
+                first, rest = struct.unpack("!II", head)
+                flags, payload = rest >> 24, self._reader.read(rest & 0xFFFFFF)
+                if not first & 0x80000000:
+                    self.received(first, flags, payload)
+                elif first & 0xFFFF == _SYN_STREAM:
+                    self._open(struct.unpack("!I", payload[:4])[0], payload[10:])
+                elif first & 0xFFFF == _PING:
+                    self._write(0x80030000 | _PING, 0, payload)
+        finally:
+            self.ended()
+            for thread in self._threads:
+                thread.join()
+
+    def start(self, run: Callable[..., None], *arguments: object) -> None:
+        """Run *run* in a thread, which may write until ``run`` returns."""
+        self._threads.append(threading.Thread(target=run, args=arguments, daemon=True))
+        self._threads[-1].start()
 
     def opened(self, stream: int, headers: dict[str, str]) -> None:
         """The client has opened *stream*."""
 
     def received(self, stream: int, flags: int, payload: bytes) -> None:
         """The client has sent *payload* on *stream*."""
+
+    def ended(self) -> None:
+        """The client has ended the connection: end what the threads wait for."""
 
     def send(self, stream: int, payload: bytes, *, is_last: bool = False) -> None:
         """Send *payload* on *stream*."""

@@ -12,6 +12,7 @@ import base64
 import contextlib
 import hashlib
 import json
+import socket
 import struct
 import threading
 from typing import TYPE_CHECKING, Any, Final
@@ -19,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Final
 from tests.e2e.kubelet.spdy import FIN, Spdy
 
 if TYPE_CHECKING:
-    import socket
     import subprocess
     from collections.abc import Callable
     from http.server import BaseHTTPRequestHandler
@@ -78,17 +78,28 @@ def _serve_websocket(reader: BufferedIOBase, writer: BufferedIOBase, port: int, 
                 send(2, b"\x00" + data)
             send(8, b"")
 
-    threading.Thread(target=receive, daemon=True).start()
+    receiver = threading.Thread(target=receive, daemon=True)
+    receiver.start()
     with pod:
-        while head := reader.read(2):
-            length = head[1] & 0x7F
-            if length >= 126:
-                length = int.from_bytes(reader.read(2 if length == 126 else 8))
-            mask = reader.read(4)
-            payload = bytes(byte ^ mask[index & 3] for index, byte in enumerate(reader.read(length)))
-            if head[0] & 0x0F == 8:
-                return
-            pod.sendall(payload[1:])
+        try:
+            while head := reader.read(2):
+                length = head[1] & 0x7F
+                if length >= 126:
+                    length = int.from_bytes(reader.read(2 if length == 126 else 8))
+                mask = reader.read(4)
+                payload = bytes(byte ^ mask[index & 3] for index, byte in enumerate(reader.read(length)))
+                if head[0] & 0x0F == 8:
+                    return
+                pod.sendall(payload[1:])
+        finally:
+            # The handler closes *writer* when this returns. A mere close would not end what waits in recv().
+            _shut_down(pod)
+            receiver.join()
+
+
+def _shut_down(pod: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        pod.shutdown(socket.SHUT_RDWR)
 
 
 class _Forwarding(Spdy):
@@ -111,7 +122,7 @@ class _Forwarding(Spdy):
             self.send(error_stream, str(error).encode(), is_last=True)
             self.send(stream, b"", is_last=True)
             return
-        threading.Thread(target=self._receive, args=(stream, error_stream), daemon=True).start()
+        self.start(self._receive, stream, error_stream)
 
     def received(self, stream: int, flags: int, payload: bytes) -> None:
         pod = self._pods.get(stream)
@@ -120,6 +131,10 @@ class _Forwarding(Spdy):
                 pod.sendall(payload)
                 if flags & FIN:
                     pod.shutdown(1)
+
+    def ended(self) -> None:
+        for pod in self._pods.values():
+            _shut_down(pod)
 
     def _receive(self, stream: int, error_stream: int) -> None:
         with contextlib.suppress(OSError), self._pods[stream] as pod:
@@ -133,19 +148,22 @@ class _Execution(Spdy):
     """A stream for the output, one for its errors, and one for the result."""
 
     def __init__(
-        self, reader: BufferedIOBase, writer: BufferedIOBase, wanted: set[str], start: Start
+        self, reader: BufferedIOBase, writer: BufferedIOBase, wanted: set[str], command: Start
     ) -> None:
         super().__init__(reader, writer)
-        self._wanted, self._start = wanted, start
+        self._wanted, self._command = wanted, command
         self._streams: dict[str, int] = {}
 
     def opened(self, stream: int, headers: dict[str, str]) -> None:
         self._streams[headers["streamtype"]] = stream
         if self._wanted <= self._streams.keys():
-            threading.Thread(target=self._run, daemon=True).start()
+            self.start(self._run)
 
     def _run(self) -> None:
-        done = self._start()
+        with contextlib.suppress(OSError):
+            self._answer(self._command())
+
+    def _answer(self, done: subprocess.CompletedProcess[bytes]) -> None:
         for name, output in (("stdout", done.stdout), ("stderr", done.stderr)):
             if name in self._streams:
                 for begin in range(0, len(output), READ_BYTES):
