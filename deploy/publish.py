@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from deploy.artifacts import GO_MODULE, git
 from deploy.registries import (
+    BUNDLE,
     Crate,
     HelmChart,
     MavenLibrary,
@@ -146,11 +147,18 @@ def check(folder: Path, parts: Sequence[Part], options: argparse.Namespace) -> N
     Raises:
         Refused: it is not, or one is missing.
     """
-    listed = dict(line.split("  ", 1)[::-1] for line in (folder / "SHA256SUMS").read_text().splitlines())
-    now = {name: sha for name, sha in digests(folder).items() if name in listed}
+    try:
+        listed = dict(line.split("  ", 1)[::-1] for line in (folder / "SHA256SUMS").read_text().splitlines())
+        statement = json.loads((folder / "provenance.intoto.json").read_text())
+    except (OSError, ValueError) as error:
+        raise Refused(f"{folder} is not a whole release: run `make release` again ({error})") from None
+    signatures = {f"{name}{BUNDLE}" for name in (*listed, "SHA256SUMS")}
+    now = {name: sha for name, sha in digests(folder).items() if name not in signatures}
     if changed := sorted(listed.items() - now.items()):
         raise Refused(f"{folder}/{changed[0][0]} is not the file of SHA256SUMS: run `make release` again")
-    definition = json.loads((folder / "provenance.intoto.json").read_text())["predicate"]["buildDefinition"]
+    if added := sorted(now.keys() - listed.keys()):
+        raise Refused(f"{folder}/{added[0]} is not in SHA256SUMS: remove it, or run `make release` again")
+    definition = statement["predicate"]["buildDefinition"]
     commit = definition["resolvedDependencies"][0]["digest"]["gitCommit"]
     if not options.allow_changes:
         if commit != git("rev-parse", "HEAD"):

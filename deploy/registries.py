@@ -37,6 +37,8 @@ MAVEN_SIGN_AND_DEPLOY: Final = "org.apache.maven.plugins:maven-gpg-plugin:3.2.8:
 """The versions of both are those of ``workers/java/pom.xml``."""
 CREDENTIALS: Final = "release"
 """Under this name cargo and Maven find the credentials."""
+BUNDLE: Final = ".sigstore.json"
+"""The end of the name of a file's signature."""
 
 
 class Refused(Exception):
@@ -283,14 +285,21 @@ class HelmChart:
         return f"{self.registry}/charts/{self.file.name.removesuffix(f'-{__version__}.tgz')}:{__version__}"
 
     def digest(self) -> str:
-        """Return the digest under which the registry has the chart, once it is there."""
-        return _ask_crane("digest", self.reference).strip()
+        """Return the digest under which the registry has this chart; empty if it has none, or another one.
+
+        It is computed from what the registry answers: a signature must not be for another chart.
+        """
+        manifest = _ask_crane("manifest", self.reference)
+        return f"sha256:{_sha256(manifest.encode())}" if self._state(manifest) == "same" else ""
 
     def there(self) -> str:
         """See ``Part``."""
-        manifest = json.loads(_ask_crane("manifest", self.reference) or '{"layers": []}')
-        found = [layer["digest"] for layer in manifest["layers"]]
-        return _compared(found[0] if found else "", f"sha256:{_sha256(self.file.read_bytes())}")
+        return self._state(_ask_crane("manifest", self.reference))
+
+    def _state(self, manifest: str) -> str:
+        found = [layer["digest"] for layer in json.loads(manifest)["layers"]] if manifest else [""]
+        own = f"sha256:{_sha256(self.file.read_bytes())}"
+        return _compared(found[0], own) if len(found) == 1 else "other"
 
     def push(self) -> None:
         """See ``Part``."""
@@ -338,8 +347,10 @@ class Signature:
 
     def push(self) -> None:
         """See ``Part``."""
+        if not (digest := self.of.digest()):
+            raise Refused(f"{self.of.reference} is not what was published, so it is not signed")
         options = ("--yes", "--key", self.signer.key, *self.signer.options)
-        run("cosign", "sign", *options, self._by(self.of.digest()))
+        run("cosign", "sign", *options, self._by(digest))
 
     def _by(self, digest: str) -> str:
         return f"{self.of.reference.rpartition(':')[0]}@{digest}"
@@ -360,7 +371,7 @@ class SignedFile:
 
     @property
     def _bundle(self) -> Path:
-        return self.file.with_name(f"{self.file.name}.sigstore.json")
+        return self.file.with_name(f"{self.file.name}{BUNDLE}")
 
     def there(self) -> str:
         """See ``Part``."""
@@ -400,6 +411,8 @@ def fetch(url: str) -> bytes:
 def run(*command: str, cwd: Path | None = None, **environment: str) -> str:
     """Run *command* and return its output, without what it writes to standard error.
 
+    It has no input: a question would be in the output that nobody sees yet.
+
     Raises:
         Refused: it is not installed, or failed.
     """
@@ -409,6 +422,7 @@ def run(*command: str, cwd: Path | None = None, **environment: str) -> str:
         command,
         cwd=cwd,
         env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         check=False,

@@ -9,6 +9,7 @@ import json
 import re
 import shlex
 import subprocess
+import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,16 @@ import pytest
 
 from deploy import images, publish, registries
 from deploy.artifacts import ROOT, git
-from deploy.registries import Crate, MavenLibrary, NpmPackage, PythonFile, Refused
+from deploy.registries import (
+    Crate,
+    HelmChart,
+    MavenLibrary,
+    NpmPackage,
+    PythonFile,
+    Refused,
+    Signature,
+    Signer,
+)
 from deploy.release import digests
 from gateway import __version__
 from tests.release.registries import Registries
@@ -111,8 +121,22 @@ def test_a_release_is_published_from_its_commit_and_as_it_was_built(release: Pat
     publish.check(release, [], OPTIONS)
     with pytest.raises(Refused, match="not installed: no-such-tool"):
         publish.check(release, [Made("", tools=("no-such-tool",))], OPTIONS)
+    (release / "python").mkdir()
+    (release / "python" / "added.whl").touch()
+    with pytest.raises(Refused, match=r"python/added\.whl is not in SHA256SUMS: remove it"):
+        publish.check(release, [], OPTIONS)
     (release / "CHANGES.md").write_text("changed")
     with pytest.raises(Refused, match=r"CHANGES\.md is not the file of SHA256SUMS"):
+        publish.check(release, [], OPTIONS)
+
+
+@pytest.mark.parametrize("name", ["SHA256SUMS", "provenance.intoto.json"])
+def test_a_release_that_is_not_whole_is_refused(release: Path, name: str) -> None:
+    (release / name).write_text("{")
+    with pytest.raises(Refused, match="is not a whole release: run `make release` again"):
+        publish.check(release, [], OPTIONS)
+    (release / name).unlink()
+    with pytest.raises(Refused, match=f"is not a whole release: .*{re.escape(name)}"):
         publish.check(release, [], OPTIONS)
 
 
@@ -205,6 +229,26 @@ def test_npm_tells_what_it_has(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
         assert NpmPackage(file, "https://npm.example").there() == state
 
 
+def test_only_the_chart_of_the_release_is_signed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    chart = HelmChart(tmp_path / f"admission-gateway-{__version__}.tgz", "registry.example")
+    chart.file.write_bytes(b"content")
+    ran: list[tuple[str, ...]] = []
+    manifest = json.dumps({"layers": [{"digest": f"sha256:{hashlib.sha256(b'content').hexdigest()}"}]})
+
+    def run(*command: str) -> str:
+        ran.append(command)
+        return manifest
+
+    monkeypatch.setattr(registries, "run", run)
+    signature = Signature(chart, Signer("cosign.key", ()))
+    signature.push()
+    digest = hashlib.sha256(manifest.encode()).hexdigest()
+    assert ran[-1][-1] == f"registry.example/charts/admission-gateway@sha256:{digest}"
+    chart.file.write_bytes(b"another")
+    with pytest.raises(Refused, match="is not what was published, so it is not signed"):
+        signature.push()
+
+
 def test_a_registry_that_does_not_answer_or_may_not_be_read_is_named(server: Registries) -> None:
     with pytest.raises(Refused, match="ftp://x is no URL of http or https"):
         registries.fetch("ftp://x")
@@ -226,6 +270,13 @@ def test_a_tool_that_fails_is_reported_with_what_it_said() -> None:
         registries.run("sh", "-c", "echo why >&2; exit 3")
     with pytest.raises(Refused, match="no-such-tool is not installed"):
         registries.run("no-such-tool")
+
+
+def test_a_tool_that_asks_a_question_gets_no_answer() -> None:
+    program = "from deploy.registries import run; print(run('cat'))"
+    command = (sys.executable, "-c", program)
+    done = subprocess.run(command, cwd=ROOT, input="typed", capture_output=True, text=True, check=True)
+    assert done.stdout == "\n"
 
 
 def test_make_gives_every_destination_to_the_program() -> None:
