@@ -15,9 +15,10 @@ from gateway.observe.decisions.record import WebhookOutcome
 from gateway.server.pages.process import MAX_DECISIONS
 from gateway.tools.cli.decisions import MAX_LIMIT, OUTCOMES
 from gateway.tools.status.decisions import Decisions, merged, places, read_decisions, text
+from gateway.tools.status.explanations import explain
 from tests.kit import ROOT, call_command, pool_document, webhook_document
 from tests.pages.kit import documents
-from tests.pages.test_pages import review
+from tests.pages.test_pages import fetch, review
 from tests.status.test_command import cluster  # noqa: F401 - a fixture
 from tests.status.test_render import Port
 from tests.waiting import eventually
@@ -34,6 +35,19 @@ def reviewed(gateway: GatewayProcess, uid: str) -> None:
     assert not gateway.review("/validate", review(uid))["allowed"]
     command = "decisions", uid, "--admin", f"127.0.0.1:{gateway.admin_port}"
     eventually(lambda: call_command(*command).returncode == 0, "the decision")
+
+
+class Explaining:
+    """The admin port of a gateway that takes reviews."""
+
+    name = "gateway"
+
+    def __init__(self, gateway: GatewayProcess) -> None:
+        self._gateway = gateway
+
+    async def post(self, path: str, body: bytes) -> tuple[int, bytes]:
+        status, _, text = await asyncio.to_thread(fetch, self._gateway, path, body)
+        return status, text.encode()
 
 
 @pytest.mark.process
@@ -122,6 +136,8 @@ def test_an_allowed_request_says_who_would_have_refused_it_and_which_worker_answ
     for lines in (single, listed):
         assert refused in lines[0]
     assert listed[2:4] == ["  h0.v.test: Denied: no team", "  h1.v.test: Denied: no owner"]
+    explained = asyncio.run(explain([Explaining(gateway)], review("explained", object=labelled))).lines()
+    assert any(" in pool samples (started by the gateway), " in line for line in explained)
     for begin, end in (
         (
             "samples/require-labels.samples.example: Allowed by ",

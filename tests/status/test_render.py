@@ -17,6 +17,7 @@ from gateway.observe.telemetry.metrics import Metrics
 from gateway.tools.status.exposition import overview_of_metrics
 from gateway.tools.status.reading import Reading, read
 from gateway.tools.status.render import render
+from tests.pages.kit import documents
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -111,6 +112,27 @@ def test_a_roll_out_has_stage_numbers_and_next_gate_within_80_columns() -> None:
         "webhooks": [{**overview["webhooks"][0], "plan": {**plan, "stage": 1, "waitsFor": []}}],
     }
     assert "1-2/4" in "\n".join(render([Reading("g", overview), Reading("h", behind)]))
+
+
+def test_endpoints_have_the_names_of_the_pages_and_a_problem_has_its_page() -> None:
+    overview = documents()["overview"]
+    local = {"name": "started by the gateway", "states": {"ready": 1}, "inFlight": 1}
+    readings = []
+    for folder in ("a", "b"):
+        pools = [
+            {**overview["pools"][0], "endpoints": [{**local, "address": f"unix:/tmp/{folder}/s"}]},
+            overview["pools"][0],
+        ]
+        readings.append(Reading(folder, {**overview, "pools": pools}))
+    lines = render(readings)
+    at = next(index for index, line in enumerate(lines) if line.startswith("POOL AND ENDPOINT"))
+    rows = [re.split(" {3,}", line) for line in lines[at + 1 : at + 3]]
+    assert rows == [
+        ["pool  started by the gateway", "ready", "2"],
+        ["pool  policies.team.svc:50051 at 10.0.0.1", "ready", "4"],
+    ]
+    refused = next(index for index, line in enumerate(lines) if " was refused, " in line)
+    assert "    What to do: docs/runbooks/reload-refused.md" in lines[refused : refused + 5]
 
 
 def replace_texts(value: object, text: str) -> Any:

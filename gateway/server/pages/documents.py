@@ -62,7 +62,7 @@ def merge(page: str, request: PageRequest, parts: Sequence[Json], processes: int
             return head | _decisions(request, parts)
         case "decision":
             found = [part["decision"] for part in parts if part["decision"] is not None]
-            names = {one: name for part in parts for one, name in part["endpointNames"].items() if name}
+            names = {one: name for part in parts for one, name in part["endpointNames"].items()}
             latest = {"decision": max(found, key=lambda one: one["time"])} if found else None
             return latest and head | latest | {"endpointNames": names}
         case "webhook":

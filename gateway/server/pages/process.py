@@ -22,6 +22,7 @@ from gateway.server.rollout.store import StoreError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
+    from gateway.observe.decisions.document import DecisionDocument
     from gateway.observe.decisions.namespaces import NamespaceCounts
     from gateway.observe.decisions.recent import RecentDecision, RecentDecisions
     from gateway.observe.telemetry.window import Window
@@ -106,10 +107,8 @@ class OneProcess:
         if request.path.startswith(rollouts.PATH):
             return await in_thread(rollouts.part_of_one, state, request.path.removeprefix(rollouts.PATH))
         one = self._recent.find(request.path.removeprefix(DECISIONS))
-        return {
-            "decision": None if one is None else await in_thread(detailed_page_json, one),
-            "endpointNames": {} if one is None else _endpoint_names(one, state),
-        }
+        decision = None if one is None else await in_thread(detailed_page_json, one)
+        return {"decision": decision, "endpointNames": _endpoint_names([decision] if decision else [], state)}
 
     async def _decisions(self, request: PageRequest, state: ProcessState) -> Json:
         found = self._recent.recent(_filter(request.query), sys.maxsize)
@@ -154,7 +153,11 @@ class OneProcess:
         secret_names = self._recent.secret_names
         try:
             found = await explain(state.dry_run, request.body, request.query, secret_names=secret_names)
-            return {**found, "placements": await in_thread(configuration.placements_of, state.config)}
+            return {
+                **found,
+                "endpointNames": _endpoint_names(found["decisions"], state),
+                "placements": await in_thread(configuration.placements_of, state.config),
+            }
         except ReviewError as error:
             return {"decisions": [], "notReached": [], "error": str(error)}
 
@@ -163,11 +166,12 @@ def _filter(query: Mapping[str, str]) -> DecisionFilter:
     return DecisionFilter(**{field: query.get(name, "").strip() for name, field in FILTERS.items()})
 
 
-def _endpoint_names(one: RecentDecision, state: ProcessState) -> dict[str, str]:
-    """Return what people call the endpoints of *one*, by address."""
+def _endpoint_names(decisions: Iterable[DecisionDocument], state: ProcessState) -> dict[str, str]:
+    """Return what people call the endpoints of *decisions*, by address; those without a name are left out."""
     pools = {name: pool for name, pool in state.snapshot.backends.pools.items() if isinstance(pool, Pool)}
-    called = [each for each in one.record.webhooks if each.pool in pools]
-    return {each.endpoint: pools[each.pool].name_of(each.endpoint) for each in called}
+    called = (hook for one in decisions for hook in one["webhooks"] if hook["pool"] in pools)
+    names = {hook["endpoint"]: pools[hook["pool"]].name_of(hook["endpoint"]) for hook in called}
+    return {address: name for address, name in names.items() if name}
 
 
 def _decisions(found: Sequence[RecentDecision], limit: int) -> Json:

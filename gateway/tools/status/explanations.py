@@ -88,10 +88,18 @@ async def _ask(port: ExplainingPort, review: bytes) -> list[Json]:
         raise MalformedReview(message_of(body) or "the gateway cannot read it")
     if status != _OK:
         raise GatewayError(message_of(body) or f"the pages answer {status}")
-    decisions: Sequence[Json] = json.loads(body)["decisions"]
+    explanation = json.loads(body)
+    decisions: Sequence[Json] = explanation["decisions"]
+    # An older gateway does not name endpoints.
+    names = explanation.get("endpointNames", {})
     # Another program may answer with anything, and what is not kept cannot be looked up by its uid.
     found = [
-        {**one, "warnings": [text for text in one["warnings"] if one["uid"] not in text]} for one in decisions
+        {
+            **one,
+            "warnings": [text for text in one["warnings"] if one["uid"] not in text],
+            "endpointNames": names,
+        }
+        for one in decisions
     ]
     for one in found:
         list(webhook_lines(one))

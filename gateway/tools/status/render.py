@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from admission_gateway_worker.text import printable
 from gateway.base.terminal import Cell, Style, Styled, table, table_rows
+from gateway.base.text import endpoint_text
 from gateway.server.pages.notices import duration, in_rollout, is_soon
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def render(readings: Sequence[Reading], width: int | None = None) -> list[str]:
             lines += [f"    {printable(line, _MAX_LINE_CHARS)}" for line in notice.lines[:_SHOWN_LINES]]
             if len(notice.lines) > _SHOWN_LINES:
                 lines.append(f"    and {len(notice.lines) - _SHOWN_LINES} more")
+            lines.append(Styled(("    What to do: ", "dim"), f"docs/{notice.page}", limit=_MAX_LINE_CHARS))
     overviews = [reading.overview for reading in readings if reading.overview is not None]
     if overviews:
         webhooks, *others = (
@@ -193,22 +195,23 @@ def _sum_of(counts: Iterable[Json], member: str, style: Style = "") -> Cell:
 
 
 def _pool_rows(overviews: Sequence[Json]) -> list[list[Cell]]:
+    """Return the endpoints as the pages name them; those with the same name and pool are one row."""
     rows = [_head("POOL AND ENDPOINT", "STATE", "IN FLIGHT")]
     found: dict[tuple[str, str], dict[str, int]] = {}
     in_flight: dict[tuple[str, str], int] = {}
     for overview in overviews:
         for pool in overview["pools"]:
             for endpoint in pool["endpoints"] or [{"address": "no endpoint", "states": {}, "inFlight": 0}]:
-                key = pool["name"], endpoint["address"]
+                key = pool["name"], endpoint_text(endpoint["address"], endpoint.get("name", ""))
                 states = found.setdefault(key, {})
                 for state, count in endpoint["states"].items():
                     states[state] = states.get(state, 0) + count
                 in_flight[key] = in_flight.get(key, 0) + endpoint["inFlight"]
-    for (pool, address), states in found.items():
+    for (pool, place), states in found.items():
         text = next(iter(states)) if len(states) == 1 else ", ".join(f"{n} {s}" for s, n in states.items())
         style: Style = "good" if set(states) == {"ready"} else "warn" if "ready" in states else "bad"
-        place = f"{pool}  {address}" if address else pool
-        rows.append([(place, ""), (text or "none", style), (f"{in_flight[pool, address]:,}", "")])
+        where = f"{pool}  {place}" if place else pool
+        rows.append([(where, ""), (text or "none", style), (f"{in_flight[pool, place]:,}", "")])
     return rows
 
 
