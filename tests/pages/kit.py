@@ -270,6 +270,13 @@ def decision(text: Callable[[str], str] = str) -> dict[str, Any]:
     }
 
 
+def warned(text: Callable[[str], str] = str) -> dict[str, Any]:
+    """Return the JSON of a decision that allowed what webhooks in the mode Warn would have refused."""
+    one = decision(text)
+    hooks = [{**hook, "mode": "Warn"} for hook in one["webhooks"] if hook["outcome"] != "FailedOpen"]
+    return {**one, "outcome": "Allowed", "allowed": True, "code": 200, "message": "", "webhooks": hooks}
+
+
 def decisions_part(*decisions: dict[str, Any], at: float = 1e9) -> dict[str, Any]:
     """Return the part of a process with *decisions*, each a group of its own with two more."""
     groups = [
@@ -308,7 +315,7 @@ def documents(text: Callable[[str], str] = str) -> dict[str, dict[str, Any]]:
         },
         "webhook": {
             "overview": overview_part(text, denied=2),
-            **decisions_part(decision(text)),
+            **decisions_part(decision(text), warned(text)),
             "cells": [{**cell, **numbers}],
         },
         "differences": {
@@ -328,7 +335,7 @@ def documents(text: Callable[[str], str] = str) -> dict[str, dict[str, Any]]:
             "namespaces": [],
         },
         "explain": {
-            "decisions": [decision(text)],
+            "decisions": [decision(text), warned(text)],
             "notReached": ["validate"],
             "error": text("no"),
             "placements": [

@@ -114,6 +114,7 @@ def gateway(tmp_path: Path, start_worker: StartWorker, start_gateway: StartGatew
     ]
     failing = {"status": "UNAVAILABLE", "details": hostile, "webhook": {"failurePolicy": "Ignore"}}
     elsewhere = {"webhook": {"objectSelector": {"matchLabels": {"team": "none"}}}}
+    warning = {"deny": {"message": hostile}, "webhook": {"rollout": {"mode": "Warn"}}}
     (tmp_path / "config").mkdir()
     (tmp_path / "config/people").write_text("ann:a password\n")
     documents = plan_documents(
@@ -122,7 +123,7 @@ def gateway(tmp_path: Path, start_worker: StartWorker, start_gateway: StartGatew
     (tmp_path / "config/plans.yaml").write_text(documents)
     (tmp_path / "config/c.yaml").write_text(
         pool_document("dead", f"unix:{tmp_path}/nothing")
-        + webhook_document("mutate", "m", "pool", *patches, elsewhere)
+        + webhook_document("mutate", "m", "pool", *patches, elsewhere, warning)
         + webhook_document("validate", "w", "pool", {"deny": {"message": hostile}}, failing)
     )
     started = start_gateway(tmp_path / "config")

@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 from gateway.observe.decisions.record import WebhookOutcome
 from gateway.server.pages.process import MAX_DECISIONS
 from gateway.tools.cli.decisions import MAX_LIMIT, OUTCOMES
+from gateway.tools.kubectl.preview import Result, _lines
+from gateway.tools.kubectl.why import _now
 from gateway.tools.status.decisions import Decisions, merged, places, read_decisions, text
-from gateway.tools.status.explanations import explain
+from gateway.tools.status.explanations import Explanation, explain
 from tests.kit import ROOT, call_command, pool_document, webhook_document
 from tests.pages.kit import documents
 from tests.pages.test_pages import fetch, review
@@ -163,6 +165,17 @@ def test_a_failure_that_is_not_enforced_is_told_from_a_denial() -> None:
     assert reasons == ["  w2.b.c: Denied: no team", "  w3.b.c: FailedClosed: gone", "  w5.b.c: DryRunRefused"]
     (refused, *_) = text([Decisions("a", [{**of_list, "outcome": "Denied", "allowed": False}])])
     assert "would be refused" not in refused
+
+
+def test_a_dry_run_says_what_a_mode_would_let_pass() -> None:
+    warned = documents()["explain"]["decisions"][1]
+    would_be = "would be refused by w2.b.c (mode Warn), w3.b.c (mode Warn), w5.b.c (mode Warn)"
+    allowed, denied = Explanation("g", [warned]), Explanation("g", [warned, {**warned, "allowed": False}])
+    request = {"kind": {"kind": "Pod"}, "namespace": "shop", "name": "web", "object": {}}
+    titles = [_lines(Result("web.yaml", request, "", one))[0] for one in (allowed, denied)]
+    assert titles == [f"web.yaml: Pod shop/web: {verdict}" for verdict in (f"allowed, {would_be}", "denied")]
+    assert list(_now(allowed))[1] == f"  {would_be}"
+    assert would_be not in "\n".join(_now(denied))
 
 
 def test_the_options_are_those_of_the_page() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NotRequired, TypedDict
 
 from gateway.base.text import rfc3339
+from gateway.observe.decisions.record import REJECTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -150,6 +151,21 @@ def decision_head(record: DecisionRecord) -> DecisionHead:
 def decision_document(record: DecisionRecord) -> DecisionDocument:
     """Return the document of *record*, without the parameters of its webhooks."""
     return {**decision_head(record), "webhooks": list(map(webhook_document, record.webhooks))}
+
+
+def not_enforced(decision: Mapping[str, Any]) -> list[WebhookDocument]:
+    """Return the webhooks of *decision*, a document, that would have refused it in the mode Enforce.
+
+    Each is there once. There are none if the request was refused.
+    """
+    refusing = (hook for hook in decision["webhooks"] if hook["outcome"] in REJECTIONS)
+    found = {(hook["configuration"], hook["webhook"]): hook for hook in refusing}
+    return list(found.values()) if decision["allowed"] else []
+
+
+def names_with_modes(webhooks: Iterable[WebhookDocument]) -> str:
+    """Return the names of *webhooks* that are not enforced: ``NAME (mode Warn), NAME (mode Audit)``."""
+    return ", ".join(f"{hook['webhook']} (mode {hook['mode']})" for hook in webhooks)
 
 
 def webhook_document(record: WebhookRecord) -> WebhookDocument:

@@ -132,6 +132,12 @@ class DecisionRecord(NamedTuple):
                 failed_open = webhook
         return failed_open
 
+    @property
+    def leading(self) -> WebhookRecord | None:
+        """The webhook that a list names: the deciding one, or the first that its mode kept from refusing."""
+        not_enforced = (webhook for webhook in self.webhooks if webhook.outcome in REJECTIONS)
+        return self.deciding or next(not_enforced, None)
+
 
 def is_noteworthy(answer: Answer) -> bool:
     """Whether *answer* has a denial, a failure or a fail-open."""

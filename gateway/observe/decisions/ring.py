@@ -22,8 +22,8 @@ Place = tuple[str, str, str]
 
 
 def place_of(record: DecisionRecord) -> Place:
-    """Return the place of *record*: that of the webhook that decided."""
-    one = record.deciding
+    """Return the place of *record*: that of its leading webhook."""
+    one = record.leading
     return ("", "", record.namespace) if one is None else (one.configuration, one.webhook, record.namespace)
 
 

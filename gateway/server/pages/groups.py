@@ -43,7 +43,7 @@ def groups_of(found: Iterable[RecentDecision]) -> list[Group]:
 
 def _single(decision: RecentDecision) -> Group:
     record = decision.record
-    message = record.message or ("" if record.deciding is None else record.deciding.message)
+    message = record.message or ("" if record.leading is None else record.leading.message)
     place = (*place_of(record), record.phase, record.outcome)
     return Group(place, message, 1, record.time, record.time, decision)
 

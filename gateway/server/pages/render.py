@@ -24,6 +24,7 @@ from markupsafe import Markup, escape
 
 from admission_gateway_worker.text import printable
 from gateway.base.text import endpoint_text
+from gateway.observe.decisions.document import names_with_modes, not_enforced
 from gateway.server.pages.decision_view import view
 from gateway.server.pages.explain import MAX_JSON_BYTES
 from gateway.server.pages.namespaces import table
@@ -178,10 +179,12 @@ def _environment() -> Environment:
         identity=identity,
         place=endpoint_text,
         singles=singles,
+        not_enforced=not_enforced,
         path_part=lambda text: quote(text, safe="", errors="replace"),
         query=lambda fields: urlencode(fields, errors="replace"),
         sparkline=sparkline,
         typed=typed,
+        with_modes=names_with_modes,
         rate=lambda rate: f"{rate:,.0f}" if rate >= 10 else f"{rate:.3g}",
     )
     environment.globals.update(
@@ -201,7 +204,9 @@ def singles(group: Json) -> dict[str, str]:
     found = {"namespace": group["namespace"], "view": "single"}
     if group["webhook"]:
         found["webhook"] = f"{group['configuration']}/{group['webhook']}"
-        found["outcome"] = group.get("outcome", "")
+        outcome = group.get("outcome", "")
+        # The filter is for outcomes of webhooks: this one did not allow the request.
+        found["outcome"] = not_enforced(group["latest"])[0]["outcome"] if outcome == "Allowed" else outcome
     return {name: value for name, value in found.items() if value}
 
 

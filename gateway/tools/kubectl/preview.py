@@ -177,11 +177,13 @@ def title_of(request: Json) -> str:
 
 
 def _lines(result: Result) -> list[str]:
-    verdict = "allowed" if result.explanation.is_allowed else "denied"
+    explanation = result.explanation
+    verdict = "allowed" if explanation.is_allowed else "denied"
+    verdict = ", ".join(filter(None, (verdict, explanation.not_enforced)))
     origin = f", created from {result.created_from}" if result.created_from else ""
     return [
         f"{result.place}: {result.title}{origin}: {verdict}",
-        *result.explanation.lines(only_effects=True),
+        *explanation.lines(only_effects=True),
     ]
 
 

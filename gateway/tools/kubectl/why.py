@@ -254,4 +254,6 @@ def _now(answer: Explanation | str) -> Iterator[str]:
         return
     verdict = "allows" if answer.is_allowed else "denies"
     yield f"The configuration in force {verdict} its creation (a dry run, at {answer.gateway}):"
+    if answer.not_enforced:
+        yield f"  {answer.not_enforced}"
     yield from answer.lines()

@@ -11,7 +11,7 @@ from admission_gateway_worker.text import printable
 from gateway.base.errors import GatewayError
 from gateway.base.terminal import Cell, Style, Styled
 from gateway.base.text import endpoint_text
-from gateway.observe.decisions.record import REJECTIONS
+from gateway.observe.decisions.document import names_with_modes, not_enforced
 from gateway.pure.core.decision import WOULD_BE_REFUSED
 from gateway.tools.offline.changes import changes
 from gateway.tools.status.reading import message_of
@@ -141,33 +141,24 @@ def _decision(one: Json, *, names_gateway: bool) -> Iterator[str]:
     dry_run = ", dry run" if one["dryRun"] else ""
     by = f" by {one['webhook']}" if one["webhook"] else ""
     what = f"{one['operation']} {one['kind']} {place}{name}"
-    not_enforced = _not_enforced(one)
+    refusing = not_enforced(one)
     shown: list[str | Cell] = [f"{one['time']} ", _outcome(one["outcome"]), by]
-    if not_enforced:
-        names = ", ".join(f"{name} (mode {hook['mode']})" for name, hook in not_enforced.items())
-        shown += [", ", (WOULD_BE_REFUSED, "warn"), f" by {names}"]
+    if refusing:
+        shown += [", ", (WOULD_BE_REFUSED, "warn"), f" by {names_with_modes(refusing)}"]
     yield Styled(*shown, f": {what}", limit=_MAX_LINE_CHARS)
     yield _line(f"  uid {one['uid']}, by {one['user'] or 'nobody'}, {one['phase']}{dry_run}, {one['code']}")
     if names_gateway:
         yield _line(f"  at {one['gateway']}")
     yield from _message("  ", one["message"])
     if "notCalled" not in one:
-        for name, hook in not_enforced.items():
-            yield from _message("  ", f"{name}: {hook['outcome']}: {hook['message']}".removesuffix(": "))
+        for hook in refusing:
+            line = f"{hook['webhook']}: {hook['outcome']}: {hook['message']}"
+            yield from _message("  ", line.removesuffix(": "))
         return
     yield _line(f"  configuration {one['configurationDigest'][:12]}, {one['milliseconds']:g} ms")
     if one["traceId"]:
         yield _line(f"  trace {one['traceId']}")
     yield from webhook_lines(one)
-
-
-def _not_enforced(one: Json) -> Json:
-    """Return the webhooks that in the mode Enforce would have refused the request of *one*, by name.
-
-    There are none if it was refused.
-    """
-    hooks = one["webhooks"] if one["allowed"] else ()
-    return {hook["webhook"]: hook for hook in hooks if hook["outcome"] in REJECTIONS}
 
 
 def webhook_lines(one: Json) -> Iterator[str]:

@@ -10,6 +10,8 @@ import json
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from gateway.base.errors import GatewayError, MalformedReview
+from gateway.observe.decisions.document import names_with_modes, not_enforced
+from gateway.pure.core.decision import WOULD_BE_REFUSED
 from gateway.tools.status.decisions import webhook_lines
 from gateway.tools.status.reading import message_of
 
@@ -50,6 +52,12 @@ class Explanation(NamedTuple):
     def is_allowed(self) -> bool:
         """Whether the object would be stored."""
         return all(one["allowed"] for one in self.decisions)
+
+    @property
+    def not_enforced(self) -> str:
+        """Which webhooks only their modes kept from refusing it. Empty if none, or if it is refused."""
+        refusing = [hook for one in self.decisions for hook in not_enforced(one)]
+        return f"{WOULD_BE_REFUSED} by {names_with_modes(refusing)}" if self.is_allowed and refusing else ""
 
     def lines(self, *, only_effects: bool = False) -> list[str]:
         """Return lines about the webhooks; with *only_effects* without those that only allowed it."""
