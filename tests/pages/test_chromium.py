@@ -296,7 +296,7 @@ def test_the_forms_work_without_scripts(gateway: GatewayProcess, browser: Chromi
     )
     browser.submit("form")
     headings = browser.evaluate("[...document.querySelectorAll('h2')].map(e => e.textContent.trim())")
-    assert headings[0].startswith("Mutating phase: ✓ allowed")
+    assert headings[0] == "Mutating phase: ◇ allowed, would be refused by h3.m.test (mode Warn)"
     assert headings[1].startswith("Validating phase: ✗ denied")
     browser.open(f"{base}/rollouts")
     browser.click("tbody a")
