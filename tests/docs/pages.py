@@ -11,6 +11,13 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
+_NOT_OURS = {"build", "dist", "node_modules", "target"}
+MARKDOWN = [
+    path
+    for path in sorted(ROOT.rglob("*.md"))
+    if not any(part in _NOT_OURS or part.startswith(".") for part in path.relative_to(ROOT).parts)
+]
+"""The documentation, and the README of each folder."""
 
 _FENCE = re.compile(r"^([ \t]*)(```|~~~).*?^\1\2\s*?$", re.MULTILINE | re.DOTALL)
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)

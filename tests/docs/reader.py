@@ -4,6 +4,7 @@
 - A block ``sh`` is run by bash, as it stands. Functions, variables and the folder stay for the next ones.
 - A block ``text`` or ``json`` behind it is what its commands print. ``…`` stands for any text, a line of it
   for any lines; a time, a UUID and a digest stand for another one.
+- A program that goes on, such as a worker, prints at least these lines.
 - A command may fail, with the exit status 1, if a comment behind it or the output after it says so.
 - ``serve`` gets ports of its own, which the following commands use.
 """
@@ -20,7 +21,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tests.docs.pages import DOCS, ROOT
+from tests.docs.pages import MARKDOWN, ROOT
 from tests.kit import PATIENCE_S, Process, call_command
 from tests.waiting import eventually
 
@@ -30,13 +31,12 @@ if TYPE_CHECKING:
     from typing import Self
 
 PROGRAM: Final = "admission-gateway"
-PAGES: Final = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 
 _FENCE: Final = re.compile(r"^( *)```(\w*)\n(.*?)^\1```\s*?$", re.MULTILINE | re.DOTALL)
 _FILE: Final = re.compile(r"^# ([\w./-]+\.\w+)$", re.MULTILINE)
 _PLAIN: Final = re.compile(r"[\w./:=,@-]+|'[^']*'|\"[^\"$`]*\"")
 _ENDLESS: Final = re.compile(
-    rf"{PROGRAM} (serve|watchdog(?! --re))|port-forward| --(watch|continuous)\b|^make run"
+    rf"{PROGRAM} (serve|watchdog(?! --re))|port-forward| --(watch|continuous|listen)\b|^make run"
 )
 _FAILS: Final = re.compile(
     rf" # .*exit status 1|{PROGRAM} (?:audit|preview|review|check .*--cluster)|\| *grep |auth can-i"
@@ -100,10 +100,13 @@ def _is_complete(script: str) -> bool:
 def matches(shown: str, printed: str) -> bool:
     """Return whether *printed* is what a page shows as *shown*."""
     lines = [
-        "(?:.*\n)*?" if line.strip() == "…" else f"{re.escape(line).replace('…', '.*')}\n"
-        for line in _fixed(shown).splitlines()
+        "(?:.*\n)*?" if line.strip() == "…" else f"{_line(line)}\n" for line in _fixed(shown).splitlines()
     ]
     return bool(re.fullmatch("".join(lines), f"{_fixed(printed)}\n"))
+
+
+def _line(shown: str) -> str:
+    return re.escape(shown).replace("…", ".*")
 
 
 def _fixed(text: str) -> str:
@@ -193,7 +196,10 @@ class Reader:
             if self._leaves_out(block, command):
                 continue
             if _ENDLESS.search(command):
-                self.start(command)
+                started = self.start(command)
+                if shown:
+                    self._expect(started, shown)
+                    return
                 continue
             done = self.command(command)
             may_fail = shown is not None or _FAILS.search(command)
@@ -206,6 +212,11 @@ class Reader:
         if shown:
             printed = _in_one_form(shown, out, both, errors_first)
             assert any(matches(*pair) for pair in printed), f"{shown}\n{both}"
+
+    def _expect(self, process: Process, shown: Block) -> None:
+        """Wait until *process* has printed the lines of *shown*, with the addresses that they have here."""
+        for line in self.here(shown.content).splitlines():
+            process.expect(f"(?m)^{_line(line)}$")
 
     def command(self, text: str) -> subprocess.CompletedProcess[str]:
         """Run one command, and return its result, whatever its exit status."""
@@ -244,8 +255,8 @@ class Reader:
         self.folder = Path(Path(f"{state}.folder").read_text().strip())
         return done
 
-    def start(self, text: str, listen: str = "127.0.0.1:0", admin: str = "127.0.0.1:0") -> None:
-        """Run a command that does not end by itself, and wait until it prints something.
+    def start(self, text: str, listen: str = "127.0.0.1:0", admin: str = "127.0.0.1:0") -> Process:
+        """Run a command that does not end by itself, wait until it prints something, and return its process.
 
         A gateway listens on *listen* and *admin*.
         """
@@ -259,11 +270,12 @@ class Reader:
             self._serving = process
             port = process.expect(r"serving .*?127\.0\.0\.1:(\d+)")[1]
             self.replaced[":8443"] = f":{port}"
+        return process
 
 
 def pages_with_commands() -> Iterator[list[Block]]:
     """Yield the blocks of each page that has commands."""
-    for page in PAGES:
+    for page in MARKDOWN:
         found = blocks(page)
         if any(block.language == "sh" for block in found):
             yield found

@@ -16,22 +16,24 @@ ADOPTING: Final = "adopting"
 """A cluster without a gateway: tests/e2e/test_adopting.py."""
 
 NOT_RUN: Final[dict[str, str]] = {
-    r": make (?!run)": "runs these tests",
+    r": make (?!run)": "runs these tests, or takes minutes",
+    r"^tests/(e2e|fuzz)/README\.md: ": "runs these tests",
+    r"^loadtest/README\.md: ": "minutes of load: tests/loadtest has shorter runs",
+    r"^workers/(go|java|rust|typescript)/README\.md: |: pip install": "tests/languages/test_install.py",
+    r"^workers/(gatekeeper|kyverno|wasm)/README\.md: ": "tests/docs/test_engine_programs.py",
+    r"^deploy/chart/README\.md: ": "docs/install.md installs the chart",
     r"kubectl krew ": "krew is not there; tests/deploy/test_krew.py unpacks the archive as krew does",
     r": docker ": "there is no registry; tests/deploy/test_image.py reads the Dockerfiles",
-    r"completion (zsh|fish)": "for other shells than bash",
     r"conformance ": "tests/conformance runs it",
     r" top pods": "there is no metrics-server",
     r"--previous": "the stand-in for the kubelet keeps no earlier logs",
     r"cert-manager\.|certificaterequests|(describe |=Ready )certificate|certs/ca.crt$": "no cert-manager",
-    r"^kustomize|: kustomize": "kustomize is not among the programs",
     r"^docs/engines\.md: ": "tests/e2e/test_engine_installation.py and tests/docs/test_engines.py run them",
     r"^docs/migrate\.md: |commands.md: admission-gateway (sync|manifests .*--apply)": (
         "for a cluster with webhooks of its own: tests/e2e/test_moving.py"
     ),
     r"policies-not-served\.md: .* --workers": "names of Services are known in Pods only",
     r"lock-outs\.md: admission-gateway check ": "tests/docs/test_lock_outs.py, tests/e2e/test_outages.py",
-    r"replay --audit-log": "tests/e2e/test_replay.py has the log of an API server",
     r"rollout forget": "for a plan that was removed: tests/e2e/test_rollout_gateways.py",
     r"certificate-expired\.md: (deploy/certificate|kubectl .* create secret)": "run on operate.md",
     r"apply -f deploy/pod-monitor\.yaml": "there is no Prometheus Operator; tests/deploy/test_monitoring.py",

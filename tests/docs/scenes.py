@@ -126,6 +126,7 @@ def history(reader: Reader) -> None:
     put(reader.folder, config__policies=policy("team-label", TEAM, "pods"))
     (reader.folder / "state/plans").mkdir()
     (reader.folder / ".config/fish/completions").mkdir(parents=True)
+    reader.variables = f"fpath=(/ {reader.folder})\n"
 
 
 def labelled(document: Json) -> Json:
@@ -287,6 +288,11 @@ def example(page: str) -> str:
     return next(block.content for block in blocks(DOCS / page) if block.language == "yaml")
 
 
+def python_worker(reader: Reader) -> None:
+    """A free port for the worker."""
+    reader.replaced[":50051"] = f":{free_port()}"
+
+
 def nothing(_: Reader) -> None:
     """Only what is on the page."""
 
@@ -310,4 +316,5 @@ SCENES: Final[dict[str, Callable[[Reader], None]]] = {
     "docs/recordings.md": with_recordings,
     "docs/replay.md": old_and_new,
     "docs/rollout-plans.md": planned,
+    "workers/python/README.md": python_worker,
 }

@@ -47,5 +47,7 @@ def test_the_tests_that_reasons_name_are_there() -> None:
 def test_most_commands_run() -> None:
     """A new block runs here or in the cluster by itself, if no expression of ``NOT_RUN`` takes it out."""
     all_of_them = [(block, command) for block in BLOCKS for command in commands(block)]
-    left = [command for block, command in all_of_them if left_out(block, command)]
-    assert len(left) < len(all_of_them) / 4, left
+    left = [
+        command for block, command in all_of_them if "tests/" not in (left_out(block, command) or "tests/")
+    ]
+    assert len(left) < len(all_of_them) / 8, left

@@ -7,17 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.docs.pages import DOCS, ROOT, anchors, links, without_code
+from tests.docs.pages import DOCS, MARKDOWN, ROOT, anchors, links, without_code
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-NOT_OURS = {"build", "dist", "node_modules", "target"}
-MARKDOWN = [
-    path
-    for path in sorted(ROOT.rglob("*.md"))
-    if not any(part in NOT_OURS or part.startswith(".") for part in path.relative_to(ROOT).parts)
-]
 PATH = re.compile(r"`((?:deploy|docs|gateway|loadtest|protos|tests|workers)/[\w./-]*)`")
 
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gateway.tools.cli import build_parser
-from tests.docs.pages import DOCS, ROOT, section, sentences
-from tests.docs.reader import PAGES, blocks
+from tests.docs.pages import DOCS, MARKDOWN, ROOT, section, sentences
+from tests.docs.reader import blocks
 from tests.docs.terminal import shown_lines
 from tests.kit import call_command
 
@@ -49,7 +49,7 @@ def test_the_readme_names_every_version_of_kubernetes_that_is_tested() -> None:
     assert set(re.findall(r"1\.\d+(?= and|: real)", README)) == versions
 
 
-BLOCKS = [block for page in PAGES for block in blocks(page)]
+BLOCKS = [block for page in MARKDOWN for block in blocks(page)]
 
 
 def test_no_command_needs_a_shell_in_a_container_or_races_with_another_one() -> None:
@@ -95,7 +95,7 @@ def test_no_sentence_is_too_long_to_read_once() -> None:
     """Some 30 words are enough; the limit is one that no enumeration of a table reaches."""
     long = [
         f"{page.relative_to(ROOT)}: {sentence}"
-        for page in PAGES
+        for page in MARKDOWN
         for sentence in sentences(page.read_text())
         if len(sentence.split()) > 50
     ]

@@ -17,7 +17,7 @@ import yaml
 from tests.docs.pages import DOCS
 from tests.docs.reader import Reader, blocks, pages_with_commands
 from tests.docs.runs import CLUSTER, chosen, left_out
-from tests.docs.scenes import CHECKOUT, SCENES, configuration, history, put
+from tests.docs.scenes import CHECKOUT, POD, SCENES, configuration, history, put
 from tests.e2e.binaries import chart_tool
 from tests.e2e.helm_release import LATEST, OFTEN, WITHIN_S, Release, try_image, webhook
 from tests.e2e.kubelet.network import missing
@@ -184,12 +184,13 @@ def try_deployment(release: Release, image: str) -> subprocess.CompletedProcess[
 
 
 def chart(_: Release, reader: Reader) -> None:
-    """A chart."""
+    """A chart, and an overlay of kustomize."""
     content: dict[str, Any] = {"apiVersion": "v2", "name": "shop", "version": "1.0.0"}
     put(reader.folder, charts__shop__Chart=content, shop__Chart=content)
     for folder in ("charts/shop", "shop"):
         (reader.folder / folder / "templates").mkdir()
         shutil.copy(reader.folder / "pod.yaml", reader.folder / folder / "templates")
+    put(reader.folder, overlays__prod__kustomization={"resources": ["pod.yaml"]}, overlays__prod__pod=POD)
 
 
 def request(_: Release, reader: Reader) -> None:

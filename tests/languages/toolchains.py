@@ -107,7 +107,8 @@ BUILT: Final = (
 """Languages whose toolchain may be missing, in the order of reports."""
 
 PROGRAM_TESTS: Final = (
-    f"{sys.executable} -m pytest tests/kubewarden/test_program.py tests/conformance/test_programs.py"
+    f"{sys.executable} -m pytest tests/kubewarden/test_program.py tests/conformance/test_programs.py "
+    "tests/docs/test_engine_programs.py"
 )
 """Starts the tests that run the programs."""
 
