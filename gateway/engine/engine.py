@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from gateway.engine.siblings import Siblings
     from gateway.engine.snapshot import Snapshot, StagedPools
     from gateway.engine.stages import Stages
+    from gateway.observe.decisions.record import DecisionRecord
     from gateway.observe.telemetry.metrics import Metrics
     from gateway.pure.core.answer import Review
 
@@ -296,12 +297,14 @@ class Engine:
         assert self._admission is not None
         self._admission.observer = observer
 
-    def calls_apart(self, log_finding: Callable[[dict[str, Any]], None]) -> ShadowCalls:
+    def calls_apart(
+        self, log_finding: Callable[[dict[str, Any]], None], keep_refusal: Callable[[DecisionRecord], None]
+    ) -> ShadowCalls:
         """Return the calls of shadows and candidates, which are made after the answers of reviews.
 
-        *log_finding* takes the documents of findings, without secrets.
+        *log_finding* and *keep_refusal* take findings without secrets, see ``ShadowCalls``.
         """
-        return ShadowCalls(self._metrics, log_finding, call_apart)
+        return ShadowCalls(self._metrics, log_finding, keep_refusal, call_apart)
 
     def policy_check(self, *, logs: bool = True) -> PolicyCheck:
         """Return the check whether workers serve what the configuration in force names, to be activated.

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from gateway.engine.snapshot import Snapshot
+    from gateway.observe.decisions.record import DecisionRecord
     from gateway.observe.telemetry.metrics import Metrics
     from gateway.pure.core.answer import Answer
     from gateway.pure.core.call import Payload
@@ -96,9 +97,16 @@ class ShadowCalls:
     """The calls after the answer of one process. Make it on a running event loop."""
 
     def __init__(
-        self, metrics: Metrics, log_finding: Callable[[dict[str, Any]], None], call_apart: CallApart
+        self,
+        metrics: Metrics,
+        log_finding: Callable[[dict[str, Any]], None],
+        keep_refusal: Callable[[DecisionRecord], None],
+        call_apart: CallApart,
     ) -> None:
-        """*log_finding* takes the documents of findings, without secrets. *call_apart* makes a call."""
+        """*log_finding* takes the documents of findings, without secrets. *call_apart* makes a call.
+
+        *keep_refusal* takes the record of a request with a webhook in the mode Shadow that would refuse it.
+        """
         self.findings: deque[dict[str, Any]] = deque(maxlen=MAX_FINDINGS)
         """The documents of the last findings, the oldest first."""
         self.listener: AfterAnswer | None = None
@@ -106,6 +114,7 @@ class ShadowCalls:
         """Whether findings have the names of Secrets."""
         self._metrics = metrics
         self._log_finding = log_finding
+        self._keep_refusal = keep_refusal
         self._call_apart = call_apart
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[_Work] = deque()
@@ -238,6 +247,8 @@ class ShadowCalls:
         document["differences"] = list(found.kinds)
         document["paths"] = [redactor.text(path)[:256] for path in found.paths]
         self.findings.append(document)
+        if kind == "Shadow" and outcomes[0].would_reject:
+            self._keep_refusal(record)
         self._log_finding(document)
 
 

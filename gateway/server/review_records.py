@@ -42,7 +42,7 @@ class ReviewRecords:
         self.namespaces = NamespaceCounts()
         self._disputes = DisputeObserver()
         metrics.disputes = self._disputes.found
-        self.shadows = engine.calls_apart(self.decision_log.found_afterwards)
+        self.shadows = engine.calls_apart(self.decision_log.found_afterwards, self.recent.keep_shadowed)
         self._reporter: Reporter | None = None
         self._recorder: Recorder | None = None
         """None if nothing was recorded so far."""

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from gateway.observe.decisions import bursts, recent
 from gateway.observe.decisions.bursts import Bursts
+from gateway.observe.decisions.document import names_with_modes, not_enforced
 from gateway.observe.decisions.recent import DecisionFilter, RecentDecisions, detailed_page_json, page_json
-from gateway.observe.decisions.record import is_noteworthy
+from gateway.observe.decisions.record import is_noteworthy, record_of
 from gateway.observe.decisions.ring import Ring
 from gateway.pure.core.large import LARGE_BYTES
 from gateway.pure.core.verdict import Allowed, Denied, Failed, FailureReason
@@ -26,6 +27,7 @@ from tests.decisions.kit import answer
 from tests.waiting import until
 
 if TYPE_CHECKING:
+    from gateway.observe.decisions.record import DecisionRecord
     from gateway.pure.core.answer import Answer
     from gateway.pure.core.verdict import Verdict
 
@@ -66,6 +68,32 @@ def test_a_denial_is_found_by_its_uid_with_its_details() -> None:
     assert unmatched["webhook"] == "c.b.c"
     assert "objectSelector" in unmatched["reason"]
     assert page_json(found).keys() < shown.keys()
+
+
+def shadow(uid: str, name: str, at: float) -> DecisionRecord:
+    """Return the record of a webhook in the mode Shadow that would have refused the request *uid*."""
+    found = answer({name: DENIED}, (webhook(name),), request(uid=uid, namespace="shop"), modes={0: "Warn"})
+    record = record_of(found, 0.1, at, "d1")
+    return record._replace(webhooks=tuple(one._replace(mode="Shadow") for one in record.webhooks))
+
+
+def test_what_the_mode_shadow_would_have_refused_is_part_of_the_decision_about_the_request() -> None:
+    decisions = kept(answer({"a.b.c": Allowed()}, (webhook("a.b.c"),), request(uid="kept", namespace="shop")))
+    for uid in ("kept", "gone"):
+        for name in ("s.b.c", "t.b.c"):
+            decisions.keep_shadowed(shadow(uid, name, 1.0))
+    found = decisions.find("kept")
+    assert found is not None
+    kept_one = detailed_page_json(found)
+    assert [one["webhook"] for one in kept_one["webhooks"]] == ["a.b.c", "s.b.c", "t.b.c"]
+    assert (kept_one["object"], kept_one["allowed"], kept_one["outcome"]) == (POD, True, "Allowed")
+    listed = decisions.recent(DecisionFilter(webhook="t.b.c", outcome="Denied"))
+    assert [one.record.uid for one in listed] == ["kept", "gone"]
+    alone = detailed_page_json(listed[1])
+    assert names_with_modes(not_enforced(alone)) == "s.b.c (mode Shadow), t.b.c (mode Shadow)"
+    assert (alone["object"], alone["allowed"]) == (None, True)
+    assert "in the mode Shadow" in alone["objectNote"]
+    assert [len(one.record.webhooks) for one in decisions.recent()] == [3, 2], "reading changes nothing"
 
 
 def test_the_parameters_of_a_call_are_shown_without_secrets_also_in_a_list() -> None:

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gateway.tools.status.decisions import Decisions, text
 from tests.decisions.test_line import is_valid
 from tests.kit import REVIEWS, pool_document, webhook_document
+from tests.pages.test_pages import found
 from tests.waiting import eventually
 from tests.world import simulated
 
@@ -88,6 +90,9 @@ def test_a_webhook_in_the_mode_shadow_changes_no_byte(
         while counted(sent) < 3:
             gateway.post(f"/{phase}?timeout=10s", REVIEW)
             sent += 1
+        read = found(gateway, "/decisions?webhook=a/h0.a.test&outcome=Denied")["decisions"]
+        (first, *_) = text([Decisions("gateway", read)])
+        assert " Allowed, would be refused by h0.a.test (mode Shadow): " in first
 
 
 @pytest.mark.process

@@ -8,6 +8,9 @@ made after the answer, by a work queue, and at most ``NOTEWORTHY_PER_SECOND`` ti
 further denials, failures and fail-opens only the records are kept, ``BRIEF_PER_SECOND`` a second, and of
 still more the first and the last of each webhook and namespace, see ``bursts``. ``left_out`` counts the
 others.
+
+Webhooks in the mode Shadow are called after the answer. What they would have refused is kept apart, and
+joined to the decision about the same request when somebody reads it.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final
 
@@ -31,7 +34,7 @@ from gateway.observe.decisions.redaction import Redactor, has_secrets, has_texts
 from gateway.observe.decisions.ring import Ring
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
     from gateway.observe.decisions.document import DecisionDocument, DetailedDocument
     from gateway.observe.decisions.record import DecisionRecord
@@ -131,6 +134,7 @@ class RecentDecisions:
         self._brief = Ring(1000, 4 * 1024 * 1024, self._lose)
         self._bursts: Bursts[RecentDecision] = Bursts()
         self._others = Ring(100, 2 * 1024 * 1024, lambda place: None)
+        self._shadowed = Ring(200, 1024 * 1024, lambda place: None)
         self._noteworthy_rate = TokenBucket(NOTEWORTHY_PER_SECOND, NOTEWORTHY_AT_ONCE)
         self._brief_rate = TokenBucket(BRIEF_PER_SECOND, BRIEF_AT_ONCE)
         self._others_rate = TokenBucket(OTHERS_PER_SECOND, OTHERS_AT_ONCE)
@@ -162,6 +166,10 @@ class RecentDecisions:
         ring = self._noteworthy if is_noteworthy else self._others
         self._queue.begin(steps, partial(self._keep, ring, size), partial(self._fail, size))
 
+    def keep_shadowed(self, record: DecisionRecord) -> None:
+        """Keep *record*: a request without secrets, and a webhook in the mode Shadow that would refuse it."""
+        self._shadowed.add(RecentDecision(record, _SHADOW_DETAILS))
+
     @property
     def since(self) -> float:
         """Denials, failures and fail-opens before this time are gone, in seconds since 1970; 0 if none."""
@@ -172,9 +180,8 @@ class RecentDecisions:
         kept = (self._noteworthy, self._brief, self._bursts, self._others)
         # The first of a burst may be in a ring, too.
         every = {id(one): one for some in kept for one in some}.values()
-        found = [one for one in every if wanted.matches(one.record)]
-        found.sort(key=lambda one: one.record.time, reverse=True)
-        return found[:limit]
+        found = _with_shadows(sorted(every, key=_time, reverse=True), self._shadowed)
+        return sorted((one for one in found if wanted.matches(one.record)), key=_time, reverse=True)[:limit]
 
     def find(self, uid: str) -> RecentDecision | None:
         """Return the latest decision with *uid*; None if it was not kept, or not for long enough."""
@@ -209,6 +216,32 @@ class RecentDecisions:
         self.pending -= 1
         self._pending_bytes -= size
         log.error("internal error: a decision cannot be kept for the pages", exc_info=error)
+
+
+def _time(decision: RecentDecision) -> float:
+    return decision.record.time
+
+
+def _with_shadows(
+    decisions: Iterable[RecentDecision], shadowed: Iterable[RecentDecision]
+) -> Iterator[RecentDecision]:
+    """Yield *decisions* with the webhooks that *shadowed* has of the same requests, and the rest of these."""
+    requests: dict[tuple[str, str], list[RecentDecision]] = {}
+    for one in shadowed:
+        requests.setdefault((one.record.uid, one.record.phase), []).append(one)
+    for one in decisions:
+        yield _joined(one, requests.pop((one.record.uid, one.record.phase), ()))
+    for first, *others in requests.values():
+        yield _joined(first, others)
+
+
+def _joined(decision: RecentDecision, others: Sequence[RecentDecision]) -> RecentDecision:
+    """Return *decision* with the webhooks of *others*, too."""
+    webhooks = tuple(webhook for one in others for webhook in one.record.webhooks)
+    if not webhooks:
+        return decision
+    record = decision.record
+    return replace(decision, record=record._replace(webhooks=record.webhooks + webhooks))
 
 
 def capture(
@@ -249,6 +282,11 @@ _NO_DETAILS: Final = RecordDetails(
     audit_annotations=(),
     kept_ahead=0,
     discarded_ahead=0,
+)
+
+
+_SHADOW_DETAILS: Final = replace(
+    _NO_DETAILS, object_note="only the answers of webhooks in the mode Shadow were kept of this request"
 )
 
 
