@@ -11,6 +11,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from admission_gateway_worker.text import printable
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
     from pathlib import Path
@@ -21,7 +23,16 @@ MAX_FILE_BYTES = 16 * 1024 * 1024
 
 
 class UnusableFileError(Exception):
-    """A file cannot be read or used; the text is the reason."""
+    """A file cannot be read or used; the text is the reason, and *place* its line and column in the file."""
+
+    def __init__(self, reason: str, place: tuple[int, int] | None = None) -> None:
+        super().__init__(reason)
+        self.place = place
+
+    def about(self, path: Path) -> str:
+        """Return the message about the file at *path*: PATH REASON, or PATH:LINE:COLUMN: REASON."""
+        file = printable(path)
+        return f"{file} {self}" if self.place is None else f"{file}:{self.place[0]}:{self.place[1]}: {self}"
 
 
 class MissingFileError(UnusableFileError):

@@ -97,7 +97,7 @@ def test_an_empty_group_is_the_service_account_and_no_group_no_cluster(tmp_path:
         (
             {"kubeconfig": "kube", "context": "rod"},
             (
-                'kubernetes.context: FOLDER/kube has no context "rod"; expected "blue" or "red"; '
+                'kubernetes.context: FOLDER/kube:11:1: there is no context "rod"; expected "blue" or "red"; '
                 'did you mean "red"?'
             ),
         ),
@@ -110,41 +110,41 @@ def test_invalid_settings(tmp_path: Path, written: object, said: str) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("a: [", "cannot be read as a kubeconfig: line 2, column 1: "),
-        ("", "holds 0 documents, expected one kubeconfig"),
-        ("{}\n---\n{}", "holds 2 documents, expected one kubeconfig"),
-        ("[]", "holds no mapping, expected a kubeconfig"),
-        ("s3cret", "holds no mapping, expected a kubeconfig"),
-        ("\x00", "cannot be read as a kubeconfig"),
-        ({"kind": "Pod"}, 'holds the kind "Pod", expected a kubeconfig of kind Config'),
-        ({}, "has no current-context, expected one, or a context named beside kubeconfig"),
-        (kubeconfig(**{"current-context": ""}), "has no current-context"),
-        (kubeconfig(**{"current-context": "x"}), 'has no context "x"; expected "blue" or "red"'),
-        (kubeconfig(contexts=None), 'has no context "blue"'),
-        (kubeconfig(contexts=[{"name": "blue"}]), 'names no cluster in context "blue", expected one'),
+        ("a: [", ":2:1: cannot be read as a kubeconfig: did not find"),
+        ("", " holds 0 documents, expected one kubeconfig"),
+        ("{}\n---\n{}", " holds 2 documents, expected one kubeconfig"),
+        ("[]", " holds no mapping, expected a kubeconfig"),
+        ("s3cret", " holds no mapping, expected a kubeconfig"),
+        ("\x00", ":1:1: cannot be read as a kubeconfig: the character U+0000"),
+        ({"kind": "Pod"}, ' holds the kind "Pod", expected a kubeconfig of kind Config'),
+        ({}, ":1:1: found no current-context, expected one, or a context named beside kubeconfig"),
+        (kubeconfig(**{"current-context": ""}), ":19:1: found no current-context"),
+        (kubeconfig(**{"current-context": "x"}), ':19:1: there is no context "x"; expected "blue" or "red"'),
+        (kubeconfig(contexts=None), ':12:1: there is no context "blue"'),
+        (kubeconfig(contexts=[{"name": "blue"}]), ':12:3: found no cluster in context "blue", expected one'),
         (
             kubeconfig(contexts=[{"name": "blue", "context": {"cluster": "three"}}]),
-            'has no cluster "three"; expected "one", "two" or "broken"',
+            ':13:5: there is no cluster "three"; expected "one", "two" or "broken"',
         ),
         (
             kubeconfig(contexts=[{"name": "blue", "context": {"cluster": "broken"}}]),
-            'has the number 5 for the cluster "broken", expected a mapping',
+            ':9:3: found the number 5 for the cluster "broken", expected a mapping',
         ),
         (
             kubeconfig(clusters=[{"name": "one", "cluster": {"server": "10.0.0.1"}}]),
-            'has the server "10.0.0.1" for the cluster of context "blue", expected an https URL',
+            ':4:5: found the server "10.0.0.1" for the cluster of context "blue", expected an https URL',
         ),
-        (kubeconfig(clusters=[{"name": "one"}]), "has the server null"),
-        (kubeconfig(users=[]), 'has no user "me"'),
+        (kubeconfig(clusters=[{"name": "one"}]), ":3:3: found the server null"),
+        (kubeconfig(users=[]), ':14:5: there is no user "me"'),
         (
             kubeconfig(contexts=[{"name": "blue", "context": {"cluster": "one", "user": 5}}]),
-            'names no user in context "blue"',
+            ':14:5: found no user in context "blue"',
         ),
     ],
 )
 def test_invalid_kubeconfigs(tmp_path: Path, content: object, said: str) -> None:
     found = problem(write(tmp_path, {"kubeconfig": "kube"}, content))
-    assert found.startswith(f"kubernetes.kubeconfig: {tmp_path / 'kube'} {said}")
+    assert found.startswith(f"kubernetes.kubeconfig: {tmp_path / 'kube'}{said}")
 
 
 def test_entries_of_other_contexts_are_not_checked(tmp_path: Path) -> None:

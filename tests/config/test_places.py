@@ -191,6 +191,15 @@ def test_an_error_in_an_expression_has_its_own_place(expression: str, lines: int
     assert (one.line, one.column) == (line + lines, column + columns), text.split("\n")[one.line - 1]
 
 
+def test_an_error_in_the_text_of_an_annotation_has_its_own_place() -> None:
+    """The annotation is YAML in a block of YAML."""
+    rollout = "    admission-gateway.io/rollout: |\n      mode: Warn\n      mode: Audit\n"
+    text = written(DOCUMENTS).replace("  name: cel\n", f"  name: cel\n  annotations:\n{rollout}")
+    [one] = problems(text)
+    assert one.message == '2:1: duplicate key "mode", first in line 1'
+    assert text.split("\n")[one.line - 1][one.column - 1 :] == "mode: Audit"
+
+
 BROKEN = [
     # A pool, by its kind, its version, its name, and the whole file.
     ("kind: WorkerPool", "kind: WorkerPol"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -180,7 +181,8 @@ def test_problems_name_the_field(tmp_path: Path, user: Any, field: str, fragment
         loaded(tmp_path, user)
     (problem,) = caught.value.problems
     assert problem.field == "webhookKubeConfigFile"
-    assert problem.message.startswith(f"{tmp_path}/users.kubeconfig: users[0].{field}: ")
+    place = rf"{tmp_path}/users\.kubeconfig:1:\d+: users\[0\]\.{re.escape(field)}: "
+    assert re.match(place, problem.message)
     assert fragment in problem.message
 
 

@@ -368,7 +368,11 @@ def test_a_pod_without_a_token_is_an_error(pod: Path) -> None:
     ("cluster", "user", "why"),
     [
         ({"certificate-authority": "missing.pem"}, {}, "missing.pem cannot be read: No such file"),
-        ({"certificate-authority-data": "?"}, {}, "cluster.certificate-authority-data: is not base64"),
+        (
+            {"certificate-authority-data": "?"},
+            {},
+            ":4:5: clusters[0].cluster.certificate-authority-data: is not base64",
+        ),
         ({}, {"client-certificate-data": "MTIz"}, "user.client-certificate-data: holds no PEM certificate"),
         ({}, {"client-key-data": "MTIz"}, "user.client-key-data: holds no PEM private key"),
         ({}, {"client-certificate": "missing.crt"}, "missing.crt cannot be read: No such file"),

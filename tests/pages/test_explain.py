@@ -97,7 +97,7 @@ def test_yaml_is_read() -> None:
     ("content", "text"),
     [
         (b"", "found 0 documents"),
-        (b"a: b: c", "line 1"),
+        (b"a: b: c", "1:5: mapping values"),
         (b"[1]", "expected an AdmissionReview or an object"),
         (b"{}", "apiVersion: found null, expected the apiVersion of an object"),
         (b'{"kind":"AdmissionReview"}', "has no request"),

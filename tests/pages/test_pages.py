@@ -186,7 +186,7 @@ def test_a_review_is_explained_by_a_dry_run_and_not_kept(gateway: GatewayProcess
     assert fetch(gateway, "/explain", form, Content_Type=kind, Origin="http://evil.example")[0] == 403
     status, _, text = fetch(gateway, "/explain?format=json", b"a: b: c")
     assert status == 400
-    assert "line 1" in json.loads(text)["error"]
+    assert json.loads(text)["error"].startswith("1:5: mapping values")
 
 
 def test_explanations_are_bounded_in_rate(gateway: GatewayProcess) -> None:

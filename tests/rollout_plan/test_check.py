@@ -29,6 +29,7 @@ def test_a_percentage_of_few_namespaces_may_be_none_of_them(tmp_path: Path) -> N
     assert done.returncode == 0
     (warning,) = [line for line in done.stderr.splitlines() if "percent" in line]
     assert warning == (
-        'warning: v, webhook "h0.v.test": rollout.plan.stages[0].percentOfNamespaces: 1 percent of 3 '
-        "namespaces, those in the configuration, are none of them"
+        f'warning: {config / "c.yaml"}:3:444: ValidatingWebhookConfiguration "v": '
+        "webhooks[0].rollout.plan.stages[0].percentOfNamespaces: 1 percent of 3 namespaces, those in the "
+        "configuration, are none of them"
     )

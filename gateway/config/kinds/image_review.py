@@ -111,7 +111,7 @@ def user_of(client: HttpsClient) -> KubeconfigUser:
     try:
         return read_kubeconfig(Path(path), None).user
     except UnusableFileError as error:
-        problem = Problem("clientConfig.imageReview", "kubeConfigFile", f"{printable(path)} {error}")
+        problem = Problem("clientConfig.imageReview", "kubeConfigFile", error.about(Path(path)))
         raise ConfigError([problem]) from error
 
 
@@ -120,7 +120,7 @@ def _read(fields: Fields, path: Path) -> Kubeconfig | None:
         warn = partial(fields.problems.warn, fields.at("kubeConfigFile"))
         kubeconfig = read_kubeconfig(path, None, warn)
     except UnusableFileError as error:
-        fields.problem("kubeConfigFile", f"{printable(path)} {error}")
+        fields.problem("kubeConfigFile", error.about(path))
         return None
     cluster = kubeconfig.cluster
     found = {

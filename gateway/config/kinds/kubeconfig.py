@@ -30,7 +30,8 @@ from gateway.base.credentials import NoCredentialError
 from gateway.base.files import UnusableFileError, read_file
 from gateway.base.text import described, did_you_mean, one_of, shown, url_without_secrets
 from gateway.config.yaml.fields import Fields, Problems
-from gateway.config.yaml.parsing import parse_yaml
+from gateway.config.yaml.parsing import parse_yaml, problems_in
+from gateway.config.yaml.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -89,6 +90,20 @@ class KubeconfigCluster:
 
 
 @dataclass(frozen=True, slots=True)
+class KubeconfigDocument:
+    """The content of a kubeconfig, of which nothing is checked."""
+
+    content: Entry
+    problems: Problems
+    """Know where its fields are."""
+
+    def refused(self, path: str, message: str) -> UnusableFileError:
+        """Return the error that says *message* about the field at *path*."""
+        found = self.problems.problem(path, message)
+        return UnusableFileError(message, (found.line, found.column))
+
+
+@dataclass(frozen=True, slots=True)
 class Kubeconfig:
     """One context of a kubeconfig."""
 
@@ -106,21 +121,18 @@ def read_kubeconfig(
     Raises:
         UnusableFileError: the file, or a file that it names, cannot be used, or there is no such context.
     """
-    cluster, user = choose(read_document(path), context)
-    problems = Problems("")
+    document = read_document(path)
+    cluster, user = choose(document, context)
     reader = KubeconfigReader(path)
-    found = Kubeconfig(
-        reader.cluster(Fields(cluster, "cluster", problems)),
-        reader.user(Fields(user, "user", problems)),
-    )
-    for place, message in problems.found:
-        raise UnusableFileError(f"cannot be used: {place}: {message}")
-    for place, message in problems.questionable:
-        warn(f"{printable(path)}: {place}: {message}")
+    found = Kubeconfig(reader.cluster(cluster), reader.user(user))
+    for field_path, message in document.problems.found:
+        raise document.refused(field_path, f"{field_path}: {message}")
+    for warning in document.problems.warnings():
+        warn(str(warning))
     return found
 
 
-def read_document(path: Path) -> dict[str, object]:
+def read_document(path: Path) -> KubeconfigDocument:
     """Return the content of the kubeconfig at *path*.
 
     Raises:
@@ -131,10 +143,8 @@ def read_document(path: Path) -> dict[str, object]:
     except UnicodeDecodeError:
         raise UnusableFileError("is not UTF-8 text") from None
     documents = list(parse_yaml(text))
-    for document in documents:
-        for place, message in document.found:
-            reason = ": ".join(filter(None, (place, message)))
-            raise UnusableFileError(f"cannot be read as a kubeconfig: {reason}")
+    for line, column, reason in problems_in(documents):
+        raise UnusableFileError(f"cannot be read as a kubeconfig: {reason}", (line, column))
     if len(documents) != 1:
         raise UnusableFileError(f"holds {len(documents)} documents, expected one kubeconfig")
     root = documents[0].root
@@ -143,67 +153,79 @@ def read_document(path: Path) -> dict[str, object]:
         raise UnusableFileError("holds no mapping, expected a kubeconfig")
     if root.get("kind", "Config") != "Config":
         raise UnusableFileError(f"holds the kind {shown(root['kind'])}, expected a kubeconfig of kind Config")
-    return root
+    return KubeconfigDocument(root, Problems(str(path), source=Source(path, text), number=1))
 
 
-def choose(document: Entry, context: str | None) -> tuple[Entry, Entry]:
-    """Return the entries of the cluster and the user of *context*, or of ``current-context``.
+def choose(document: KubeconfigDocument, context: str | None) -> tuple[Fields, Fields]:
+    """Return the cluster and the user of *context*, or of ``current-context``. Both are not checked.
 
     Raises:
         UnusableFileError: there is no such context, cluster or user.
     """
     name, chosen = _context(document, context)
-    cluster = _entry(document, "cluster", _reference(chosen, "cluster", name))
-    server = cluster.get("server")
+    cluster = _entry(document, "cluster", *_reference(document, chosen, "cluster", name))
+    server = cluster.content.get("server")
     if not isinstance(server, str) or not server.startswith(("https://", "http://")):
         found = shown(url_without_secrets(server) if isinstance(server, str) else server)
-        raise UnusableFileError(
-            f"has the server {found} for the cluster of context {shown(name)}, expected an https URL"
+        raise document.refused(
+            cluster.at("server"),
+            f"found the server {found} for the cluster of context {shown(name)}, expected an https URL",
         )
-    user = chosen.get("user")
-    return cluster, _entry(document, "user", _reference(chosen, "user", name)) if user else {}
+    if not chosen.content.get("user"):
+        return cluster, Fields({}, "", document.problems)
+    return cluster, _entry(document, "user", *_reference(document, chosen, "user", name))
 
 
-def namespace_of(document: Entry, context: str | None) -> str:
+def namespace_of(document: KubeconfigDocument, context: str | None) -> str:
     """Return the namespace of *context*, or of ``current-context``; empty if it has none.
 
     Raises:
         UnusableFileError: there is no such context.
     """
-    found = _context(document, context)[1].get("namespace")
+    found = _context(document, context)[1].content.get("namespace")
     return found if isinstance(found, str) else ""
 
 
-def _context(document: Entry, context: str | None) -> tuple[str, Entry]:
+def _context(document: KubeconfigDocument, context: str | None) -> tuple[str, Fields]:
     """Return the name and the entry of *context*, or of ``current-context``."""
-    name = context if context is not None else document.get("current-context")
+    if context is not None:
+        return context, _entry(document, "context", context, "contexts")
+    name = document.content.get("current-context")
     if not isinstance(name, str) or not name:
-        raise UnusableFileError("has no current-context, expected one, or a context named beside kubeconfig")
-    return name, _entry(document, "context", name)
+        raise document.refused(
+            "current-context", "found no current-context, expected one, or a context named beside kubeconfig"
+        )
+    return name, _entry(document, "context", name, "current-context")
 
 
-def _reference(context: Entry, kind: str, name: str) -> str:
-    value = context.get(kind)
+def _reference(document: KubeconfigDocument, context: Fields, kind: str, name: str) -> tuple[str, str]:
+    """Return the name of the *kind* that the context *name* has, and the path of that field."""
+    value = context.content.get(kind)
     if not isinstance(value, str):
-        raise UnusableFileError(f"names no {kind} in context {shown(name)}, expected one")
-    return value
+        raise document.refused(context.at(kind), f"found no {kind} in context {shown(name)}, expected one")
+    return value, context.at(kind)
 
 
-def _entry(document: Entry, kind: str, name: str) -> Entry:
-    """Return the member *kind* of the entry *name* in the list *kind*``s``."""
-    listed = document.get(f"{kind}s")
-    found: dict[str, object] = {}
-    for item in listed if isinstance(listed, list) else ():
-        if isinstance(item, dict) and isinstance(item.get("name"), str):
-            value = item.get(kind)
-            found.setdefault(item["name"], {} if value is None else value)
-    entry = found.get(name)
-    if isinstance(entry, dict):
-        return entry
-    if name in found:
-        raise UnusableFileError(f"has {described(entry)} for the {kind} {shown(name)}, expected a mapping")
-    expected = f"; expected {one_of(map(shown, found))}{did_you_mean(name, found)}" if found else ""
-    raise UnusableFileError(f"has no {kind} {shown(name)}{expected}")
+def _entry(document: KubeconfigDocument, kind: str, name: str, named_at: str) -> Fields:
+    """Return the member *kind* of the entry *name* in the list *kind*``s``.
+
+    *named_at* is the path of the field that has the name, for the error that there is no such entry.
+    """
+    listed = document.content.get(f"{kind}s")
+    known: list[str] = []
+    for index, item in enumerate(listed) if isinstance(listed, list) else ():
+        if not isinstance(item, dict) or not isinstance(item.get("name"), str):
+            continue
+        if item["name"] != name:
+            known.append(item["name"])
+            continue
+        path, entry = f"{kind}s[{index}].{kind}", {} if item.get(kind) is None else item[kind]
+        if isinstance(entry, dict):
+            return Fields(entry, path, document.problems)
+        text = f"found {described(entry)} for the {kind} {shown(name)}, expected a mapping"
+        raise document.refused(path, text)
+    expected = f"; expected {one_of(map(shown, known))}{did_you_mean(name, known)}" if known else ""
+    raise document.refused(named_at, f"there is no {kind} {shown(name)}{expected}")
 
 
 class KubeconfigReader:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from admission_gateway_worker.text import printable
 from gateway.base.files import UnusableFileError
 from gateway.config.kinds.declare import Boolean, Declared, File, Text, declare, optional
 from gateway.config.kinds.kubeconfig import choose, read_document, read_kubeconfig
@@ -18,15 +17,15 @@ from gateway.config.kinds.kubeconfig import choose, read_document, read_kubeconf
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gateway.config.kinds.kubeconfig import Entry
+    from gateway.config.kinds.kubeconfig import KubeconfigDocument
     from gateway.config.yaml.fields import Fields
 
 
-def _check_context(source: Fields, path: Path, document: Entry, context: str | None) -> None:
+def _check_context(source: Fields, path: Path, document: KubeconfigDocument, context: str | None) -> None:
     try:
         choose(document, context)
     except UnusableFileError as error:
-        source.problem("kubeconfig" if context is None else "context", f"{printable(path)} {error}")
+        source.problem("kubeconfig" if context is None else "context", error.about(path))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,7 @@ class KubernetesSettings(Declared):
             try:
                 document = read_document(path)
             except UnusableFileError as error:
-                source.problem("kubeconfig", f"{printable(path)} {error}")
+                source.problem("kubeconfig", error.about(path))
             else:
                 _check_context(source, path, document, context)
                 # What makes it unusable is told where it is used: its files may come later.

@@ -16,7 +16,7 @@ from gateway.config.kinds.metadata import annotated
 from gateway.config.kinds.rollout import RolloutEntry
 from gateway.config.kinds.rollout_plan import MODES
 from gateway.config.yaml.fields import Fields, child
-from gateway.config.yaml.parsing import parse_yaml
+from gateway.config.yaml.parsing import parse_yaml, problems_in
 from gateway.pure.core.webhook import PolicyRollout, Rollout
 from gateway.pure.rollout_plan.model import Plan
 
@@ -110,10 +110,9 @@ def _source(text: str, fields: Fields) -> Fields | None:
         return None
     # Two tell that there are several: the rest is not read.
     documents = [*islice(parse_yaml(text), 2)]
-    for found, message in documents[0].found if documents else ():
-        below = f"{path}{found}" if found.startswith("[") or not found else f"{path}.{found}"
-        problems.add(below, f"{message} (counted in the value of the annotation)")
     if documents and documents[0].found:
+        for line, column, message in problems_in(documents[:1]):
+            problems.add(path, f"{line}:{column}: {message}")
         return None
     root = documents[0].root if documents else None
     if len(documents) > 1 or not isinstance(root, dict):

@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from admission_gateway_worker.text import printable
 from gateway.base.files import UnusableFileError
 from gateway.config.kinds.kubeconfig import KubeconfigReader, KubeconfigUser, read_document
-from gateway.config.yaml.fields import Fields, Problems
+from gateway.config.yaml.fields import Fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,15 +73,15 @@ def read_webhook_users(fields: Fields, name: str) -> WebhookUsers | None:
     try:
         document = read_document(path)
     except UnusableFileError as error:
-        fields.problem(name, f"{printable(path)} {error}")
+        fields.problem(name, error.about(path))
         return None
-    problems = Problems("")
-    users = _read(path, Fields(document, "", problems))
+    problems = document.problems
+    users = _read(path, Fields(document.content, "", problems))
     fields.problems.named_files.update(problems.named_files)
-    for place, message in problems.found:
-        fields.problem(name, f"{printable(path)}: {place}: {message}")
-    for place, message in problems.questionable:
-        fields.problems.warn(fields.at(name), f"{printable(path)}: {place}: {message}")
+    for one in problems.errors():
+        fields.problem(name, str(one))
+    for one in problems.warnings():
+        fields.problems.warn(fields.at(name), str(one))
     return users
 
 

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 import yaml
 
 from gateway.base.text import described, shown
-from gateway.config.yaml.fields import MAX_PROBLEMS, child
+from gateway.config.yaml.fields import MAX_PROBLEMS, child, position_in
 from gateway.config.yaml.scalars import MAX_DIGITS, is_int64, resolve
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 MAX_NESTING = 100
 """Levels. A configuration needs ten; Namespace objects go to orjson, which stops at 254."""
@@ -54,6 +54,13 @@ class Parsed:
     """None also if the document cannot be read to its end."""
     found: list[tuple[str, str]] = field(default_factory=list)
     """The problems: the path in the document, and a message."""
+
+
+def problems_in(documents: Iterable[Parsed]) -> Iterator[tuple[int, int, str]]:
+    """Yield line, column and text of each problem of *documents*, all of one file."""
+    for path, message in (problem for one in documents for problem in one.found):
+        line, column, text = position_in(message) or (1, 1, message)
+        yield line, column, ": ".join(filter(None, (path, text)))
 
 
 class _UnreadableError(Exception):

@@ -51,8 +51,8 @@ def connect(settings: KubernetesSettings, service_account: Path = SERVICE_ACCOUN
             return ApiClient(_of_pod(service_account))
         return ApiClient(read_kubeconfig(settings.kubeconfig, settings.context))
     except UnusableFileError as error:
-        reason = str(error)
-        raise ClusterError(f"{settings.kubeconfig or 'the service account'} {reason}") from error
+        file = settings.kubeconfig
+        raise ClusterError(f"the service account {error}" if file is None else error.about(file)) from error
     except (CredentialsError, httpx2.InvalidURL, OSError, ValueError, ImportError) as error:
         # ImportError: a proxy of a kind that httpx2 supports only with another package, such as socks5.
         reason = f"cannot be used: {without_url_secrets(str(error))}"

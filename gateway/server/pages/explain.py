@@ -17,7 +17,7 @@ import orjson
 
 from admission_gateway_worker.json_patch.steps import finish
 from gateway.base.errors import MalformedReview
-from gateway.config.yaml.parsing import parse_yaml
+from gateway.config.yaml.parsing import parse_yaml, problems_in
 from gateway.engine.object_review import DEFAULT_GROUPS, RequestOptions, request_for
 from gateway.observe.decisions.recent import capture, detailed_page_json
 from gateway.pure.core.explain import mismatch
@@ -113,8 +113,8 @@ def _parsed(content: bytes) -> Json:
             expected = f"expected JSON, or YAML of at most {MAX_YAML_BYTES} bytes"
             raise MalformedReview(f"the text is not JSON and has {len(content)} bytes, {expected}") from None
         documents = list(parse_yaml(content.decode(errors="replace")))
-        for field, message in (problem for one in documents for problem in one.found):
-            raise MalformedReview(": ".join(filter(None, (field, message)))) from None
+        for line, column, message in problems_in(documents):
+            raise MalformedReview(f"{line}:{column}: {message}") from None
         if len(documents) != 1:
             raise MalformedReview(f"found {len(documents)} documents, expected one") from None
         found = documents[0].root

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from gateway.base import logs
 from gateway.base.errors import ConfigError, Problem
+from gateway.base.text import shown
+from gateway.config.yaml.fields import child
 from gateway.tools.cli.arguments import add_config, add_kubernetes
 from gateway.tools.cli.parser import Help, Parser
 from gateway.tools.inspection import command as inspection
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from gateway.config.merge.model import Config
+    from gateway.pure.core.webhook import Webhook
 
 HELP: Final = Help(
     "Validate a configuration exactly as serve does. Print every problem with file, document and field.",
@@ -107,8 +110,22 @@ def _of_plans(config: Config) -> Iterator[Problem]:
             if stage.percent_of_namespaces and not enforced_in(webhook.name, stage, labels):
                 found = f"{stage.percent_of_namespaces} percent of {len(labels)} namespaces"
                 message = f"{found}, those in the configuration, are none of them"
-                where = webhook.document or f'{webhook.configuration}, webhook "{webhook.name}"'
-                yield Problem(where, f"rollout.plan.stages[{step}].percentOfNamespaces", message)
+                where, rollout = _rollout_of(webhook, config)
+                yield Problem(where, f"{rollout}.plan.stages[{step}].percentOfNamespaces", message)
+
+
+def _rollout_of(webhook: Webhook, config: Config) -> tuple[str, str]:
+    """Return kind and name of the document with the roll-out of *webhook*, and the path there."""
+    from gateway.config.kinds.policy_rollout import ROLLOUT
+    from gateway.config.yaml.documents import PHASES
+
+    if webhook.document:
+        kind, *_, name = webhook.document.split("/")
+        return f"{kind} {shown(name)}", child("metadata.annotations", ROLLOUT)
+    kind = next(kind for kind, phase in PHASES.items() if phase == webhook.phase)
+    where = f"{kind} {shown(webhook.configuration)}"
+    entries: Any = (config.documents[where].content or {})["webhooks"]
+    return where, f"webhooks[{[one['name'] for one in entries].index(webhook.name)}].rollout"
 
 
 def _of_policies(config: Config) -> Iterable[Problem]:

@@ -77,5 +77,5 @@ def namespace_of(parsed: argparse.Namespace) -> str:
     try:
         found = namespace_of_context(read_document(settings.kubeconfig), settings.context)
     except UnusableFileError as error:
-        raise GatewayError(f"{settings.kubeconfig} {error}") from error
+        raise GatewayError(error.about(settings.kubeconfig)) from error
     return found or DEFAULT_NAMESPACE

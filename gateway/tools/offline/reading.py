@@ -10,8 +10,7 @@ import orjson
 
 from admission_gateway_worker.json_patch.repair import repaired
 from gateway.base.errors import MalformedReview
-from gateway.config.yaml.fields import position_in
-from gateway.config.yaml.parsing import parse_yaml
+from gateway.config.yaml.parsing import parse_yaml, problems_in
 from gateway.pure.core.reading import read_deep
 
 if TYPE_CHECKING:
@@ -41,9 +40,8 @@ def read_review(file: str) -> tuple[bytes, Json]:
 
 def _from_yaml(content: bytes, file: str) -> tuple[bytes, object]:
     documents = list(parse_yaml(content.decode(errors="replace")))
-    for field, message in (problem for one in documents for problem in one.found):
-        line, column, text = position_in(message) or (1, 1, message)
-        raise MalformedReview(": ".join(filter(None, (f"{file}:{line}:{column}", field, text))))
+    for line, column, message in problems_in(documents):
+        raise MalformedReview(f"{file}:{line}:{column}: {message}")
     if len(documents) != 1:
         found = f"{len(documents)} documents" if documents else "nothing"
         raise MalformedReview(f"{file}: found {found}, expected one AdmissionReview or object")

@@ -8,7 +8,7 @@ import orjson
 
 from gateway.base.errors import GatewayError, ReviewError
 from gateway.base.files import SUFFIXES, UnusableFileError, read_file
-from gateway.config.yaml.parsing import parse_yaml
+from gateway.config.yaml.parsing import parse_yaml, problems_in
 from gateway.engine.object_review import RequestOptions, request_for
 from gateway.pure.core.service_accounts import CREATORS, service_account
 from gateway.pure.core.workload import owners_of
@@ -50,7 +50,7 @@ class ObjectFiles:
             try:
                 documents = list(_documents(file))
             except UnusableFileError as error:
-                raise GatewayError(f"{file}: {error}") from None
+                raise GatewayError(error.about(file)) from None
             objects = [item for document in documents for item in _objects(document)]
             for index, item in enumerate(objects):
                 found.read = (number + index / len(objects)) / len(files)
@@ -115,6 +115,6 @@ def _documents(file: Path) -> Iterable[Json | object]:
     except orjson.JSONDecodeError:
         pass
     documents = list(parse_yaml(content.decode(errors="replace")))
-    for problem in (problem for one in documents for problem in one.found):
-        raise UnusableFileError(": ".join(filter(None, problem)))
+    for line, column, message in problems_in(documents):
+        raise UnusableFileError(message, (line, column))
     return [one.root for one in documents if one.root is not None]

@@ -6,11 +6,10 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-import yaml
-
 from gateway.base.errors import ClusterError, GatewayError
 from gateway.base.files import UnusableFileError, read_file
 from gateway.base.text import shown
+from gateway.config.yaml.parsing import parse_yaml, problems_in
 from gateway.engine.object_review import built_in_resource
 
 if TYPE_CHECKING:
@@ -97,7 +96,10 @@ def read_probe(file: Path) -> Probe:
         GatewayError: it cannot be read, or is not an object that can be a probe.
     """
     try:
-        found = yaml.safe_load(read_file(file))
-    except (UnusableFileError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise GatewayError(f"--probe: {file} {' '.join(str(error).split())}") from error
+        documents = list(parse_yaml(read_file(file).decode(errors="replace")))
+    except UnusableFileError as error:
+        raise GatewayError(f"--probe: {error.about(file)}") from error
+    for line, column, message in problems_in(documents):
+        raise GatewayError(f"--probe: {file}:{line}:{column}: {message}")
+    found = documents[0].root if len(documents) == 1 else None
     return Probe(found if isinstance(found, dict) else {})
