@@ -29,6 +29,7 @@ from gateway.pure.core.decision import (
     DecisionReference,
     Status,
     decide,
+    uid_in,
     with_reference,
 )
 from gateway.pure.core.verdict import (
@@ -653,8 +654,25 @@ def test_a_refusal_says_with_which_command_it_is_found(
         assert found.warnings[1:] == plain.warnings[: len(found.warnings) - 1]
         assert sum(map(len, found.warnings)) <= MAX_WARNINGS_CHARS
         assert replace(found, warnings=plain.warnings) == plain
+    for shown in (f"Warning: {text}", f"the decisions of a team say no\n{text}", text, f" {uid} "):
+        assert uid_in(shown) == uid
     # Nothing changes without the option, for an allowed request, and for a uid that needs quotes.
     assert with_reference(plain, uid, "None") is plain
     assert with_reference(plain, "a; rm -rf", reference) is plain
     allowed = decide(settle(hooks, request(uid=uid), {}), "Metadata")
     assert with_reference(allowed, uid, reference) is allowed
+
+
+@pytest.mark.parametrize(
+    ("text", "uid"),
+    [
+        ("http://localhost:9090/decisions/a-1?format=json", "a-1"),
+        ("kubectl admission why a-1", "a-1"),
+        ("see https://wiki.test/decisions/7\nadmission-gateway decisions  a.1 --cluster", "a.1"),
+        ("pod/web", "pod/web"),
+        ("decisions about uids", "decisions about uids"),
+        ("", ""),
+    ],
+)
+def test_a_uid_is_found_in_what_a_person_pastes(text: str, uid: str) -> None:
+    assert uid_in(text) == uid

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import shlex
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 import pytest
 import yaml
 
 from tests.kit import call_command, pool_document, webhook_document
-from tests.pages.test_pages import add, review
+from tests.pages.test_pages import add, fetch, review
 from tests.status.test_command import cluster  # noqa: F401 - a fixture
 from tests.waiting import eventually
 
@@ -72,6 +74,9 @@ def discovery(path: str) -> dict[str, Any]:
 class Bed:
     """A cluster with two gateways, and the plug-in for it."""
 
+    reference: str
+    """What a person saw whose request was denied."""
+
     def __init__(self, found: Cluster, gateways: dict[str, GatewayProcess], folder: Path) -> None:
         self.cluster = found
         self.gateways = gateways
@@ -124,7 +129,8 @@ def bed(
     gateways = {name: start_gateway(tmp_path / "config") for name in ("gateway-a", "gateway-b")}
     found = Bed(cluster, gateways, tmp_path)
     gateways["gateway-a"].review("/mutate", review(UIDS["m"], name="web", namespace="shop"))
-    gateways["gateway-b"].review("/validate", review(UIDS["v"], name="web", namespace="shop"))
+    denied = gateways["gateway-b"].review("/validate", review(UIDS["v"], name="web", namespace="shop"))
+    found.reference = denied["warnings"][0]
     for uid in UIDS.values():
         eventually(lambda uid=uid: found.run("why", uid).returncode == 0, "the decision")  # type: ignore[misc]
     return found
@@ -137,13 +143,22 @@ def test_a_decision_is_found_by_uid_by_reference_and_by_object_in_whichever_repl
     assert (by_uid.returncode, by_uid.stderr) == (0, "")
     assert "  v/h0.v.test: Denied by " in by_uid.stdout
     assert "  at gateway-b" in by_uid.stdout.split("\n")
-    line = f"to see why the request was refused, run: admission-gateway decisions {UIDS['v']} --cluster"
+    line = f"Warning: {bed.reference}\nError from server: no team"
     page = f"http://localhost:9090/decisions/{UIDS['v']}"
     in_shop = ("-n", "shop")
     for words in ((line,), (page,), ("pod/web", *in_shop), ("po", "web", *in_shop), ("Pods/web", *in_shop)):
         done = bed.run("why", *words)
         assert (done.returncode, done.stderr) == (0, ""), words
         assert done.stdout == by_uid.stdout, words
+    options = ("--kubeconfig", bed.kubeconfig, "--namespace", "policies")
+    command = shlex.split(bed.reference.rpartition("run: ")[2])
+    assert command[0] == "admission-gateway"
+    for arguments in (command[1:], ["decisions", line, "--cluster"]):
+        assert call_command(*arguments, *options).stdout == by_uid.stdout, arguments
+    search = f"/decisions?{urlencode({'uid': line})}"
+    pages = {name: fetch(gateway, search)[2] for name, gateway in bed.gateways.items()}
+    assert f'href="./decisions/{UIDS["v"]}"' in pages["gateway-b"]
+    assert f"<code>{' '.join(command)}</code>" in pages["gateway-a"], "another replica has it"
     (bed.folder / "web.json").write_text(
         json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "shop"}})
     )

@@ -56,6 +56,11 @@ DecisionReference = Literal["None", "Warning", "Message"]
 its message."""
 _UID = re.compile(r"[-0-9A-Za-z_.]{1,100}")
 """A uid that needs no quotes in a shell; those of API servers are UUIDs."""
+_REFERENCES = tuple(
+    re.compile(rf"{before}({_UID.pattern})")
+    for before in (r"\badmission(?:-gateway decisions| why)\s+", "/decisions/")
+)
+"""What names a uid: a command, or the address of a page, which the message of a policy may have, too."""
 
 _LAST_S: Final = 253_402_300_799
 """The last second of the year 9999, the last one with a date."""
@@ -140,6 +145,15 @@ def with_reference(decision: Decision, uid: str, reference: DecisionReference) -
     if reference == "Message":
         return replace(decision, status=replace(status, message=f"{status.message}\n{text}"))
     return replace(decision, warnings=_warnings([((text, *decision.warnings), True)]))
+
+
+def uid_in(text: str) -> str:
+    """Return the uid that *text* names: a refusal with a reference, a command, or the address of a page.
+
+    Any other text is returned as it is, without spaces around it.
+    """
+    found = filter(None, (reference.search(text) for reference in _REFERENCES))
+    return next((one[1] for one in found), text.strip())
 
 
 def _are_silent(outcomes: Sequence[Outcome]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import socket
 import time
 from typing import TYPE_CHECKING, Final
@@ -20,6 +21,11 @@ NOTE: Final = (
     "This is about all processes of the gateway on {host}. Other replicas are not included; "
     f'"{ASKS_ALL}" asks all of them.'
 )
+
+
+def asks_all_for(uid: str) -> str:
+    """Return the command that asks all replicas for the decision *uid*, or for all decisions without one."""
+    return ASKS_ALL.format(command=f"decisions {shlex.quote(uid)}" if uid else "decisions")
 
 
 def page_of(path: str) -> str | None:

@@ -26,6 +26,7 @@ from admission_gateway_worker.text import printable
 from gateway.base.text import endpoint_text
 from gateway.observe.decisions.document import names_with_modes, not_enforced
 from gateway.server.pages.decision_view import view
+from gateway.server.pages.documents import asks_all_for
 from gateway.server.pages.explain import MAX_JSON_BYTES
 from gateway.server.pages.namespaces import table
 from gateway.server.pages.notices import duration, in_rollout, is_soon, notices
@@ -148,6 +149,8 @@ def _derived(page: str, data: Json, query: Mapping[str, str]) -> Json:
                 "listed": listed(data, query),
                 "states": STATES,
             }
+        case "decisions":
+            return {"command": asks_all_for(query.get("uid", ""))}
         case "decision":
             return {"view": view(data["decision"])}
         case "explain":

@@ -6,7 +6,6 @@ reviews.
 
 from __future__ import annotations
 
-import shlex
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
@@ -16,9 +15,10 @@ from admission_gateway_worker.text import printable
 from gateway.base.errors import Unavailable
 from gateway.base.text import printable_json
 from gateway.observe.decisions.rate import TokenBucket
+from gateway.pure.core.decision import uid_in
 from gateway.server.pages import rollouts
 from gateway.server.pages.acting import Asked, Guard
-from gateway.server.pages.documents import ASKS_ALL, merge, page_of
+from gateway.server.pages.documents import ASKS_ALL, asks_all_for, merge, page_of
 from gateway.server.pages.page_thread import in_thread
 from gateway.server.pages.process import DECISIONS
 from gateway.server.pages.state import PageRequest, encoded
@@ -259,7 +259,7 @@ def _html(page: str, request: PageRequest, parts: Sequence[Json], processes: int
         }
         page, found, status = "missing", found | {"back": back}, 404
     elif found is None:
-        command = ASKS_ALL.format(command=f"decisions {shlex.quote(request.path.removeprefix(DECISIONS))}")
+        command = asks_all_for(request.path.removeprefix(DECISIONS))
         back = {"path": "decisions", "title": "Recent decisions"}
         found = {"message": _NO_DECISION, "hint": "To look in all replicas of a cluster", "command": command}
         page, found, status = "missing", found | {"back": back}, 404
@@ -273,6 +273,9 @@ def _html(page: str, request: PageRequest, parts: Sequence[Json], processes: int
 def _read(request: HttpRequest) -> tuple[PageRequest, str]:
     """Return *request* as that for a page, and the format of the answer."""
     query = _fields(request.target.partition(b"?")[2])
+    if "uid" in query:
+        # The field of the form takes a whole refusal, too.
+        query["uid"] = uid_in(query["uid"])
     form = query.pop("format", "html")
     body = request.body if request.method == b"POST" else b""
     if request.headers.get(b"content-type", b"").partition(b";")[0].strip().lower() == _FORM:

@@ -39,7 +39,8 @@ HELP: Final = Help(
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command to *parser*."""
     add = parser.add_argument
-    add("uid", metavar="UID", nargs="?", help="the review's uid: print this decision with all details")
+    uid_help = "the review's uid, or the line of a denial that has it: print this decision with all details"
+    add("uid", metavar="UID", nargs="?", help=uid_help)
     admin_ports.add_arguments(parser)
     add("--of-namespace", metavar="NS", help="only requests for objects in the namespace NS")
     add_filters(parser)
@@ -67,9 +68,12 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
     Raises:
         GatewayError: the pods cannot be listed, or a file of credentials cannot be used.
     """
+    from gateway.pure.core.decision import uid_in
     from gateway.tools.status.decisions import merged, read_decisions
 
     admin_ports.check(parsed, refuse)
+    if parsed.uid is not None:
+        parsed.uid = uid_in(parsed.uid)
     if not 1 <= parsed.limit <= MAX_LIMIT:
         refuse(f"argument --limit: found {parsed.limit}, expected a number from 1 to {MAX_LIMIT}")
     wanted = {name: getattr(parsed, option) for option, name in _FILTERS.items() if getattr(parsed, option)}

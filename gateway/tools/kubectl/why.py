@@ -6,7 +6,6 @@ Exit status: 0 if a decision was found, 1 if none was found, 2 for wrong usage.
 from __future__ import annotations
 
 import asyncio
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
@@ -46,8 +45,6 @@ _PARENTS: Final = {"ReplicaSet": "Deployment", "Job": "CronJob"}
 _WITH_PODS: Final = ("DaemonSet", "ReplicationController", "StatefulSet")
 _PODS: Final = 20
 """The newest decisions about Pods of the namespace whose owners are looked up."""
-_REFERENCE: Final = re.compile(r"\b(?:decisions|admission why)[ /]+([\w.-]+)")
-"""In the message of a denial (``decisionReference``), or in the address of a page."""
 
 
 class Subject(NamedTuple):
@@ -89,7 +86,7 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
     Raises:
         GatewayError: the cluster cannot be asked, or the object cannot be read.
     """
-    parsed.uid = uid_in(parsed.about)
+    parsed.uid = _uid(parsed.about)
     if bool(parsed.about) is (parsed.file is not None):
         refuse("expected a UID, TYPE/NAME, TYPE NAME, or -f FILE")
     if parsed.uid is not None:
@@ -102,12 +99,14 @@ def run(parsed: argparse.Namespace, refuse: Callable[[str], object]) -> int:
     return asyncio.run(_why(parsed))
 
 
-def uid_in(words: Sequence[str]) -> str | None:
+def _uid(words: Sequence[str]) -> str | None:
     """Return the uid that *words* of a command line name, or None."""
-    if len(words) == 1 and "/" not in words[0] and " " not in words[0].strip():
-        return words[0].strip()
-    found = _REFERENCE.search(" ".join(words))
-    return found[1] if found else None
+    from gateway.pure.core.decision import uid_in
+
+    text = " ".join(words)
+    uid = uid_in(text)
+    # The words of a type and a name are no uid.
+    return uid if uid != text.strip() or (len(words) == 1 and not {" ", "/"} & set(uid)) else None
 
 
 async def _why(parsed: argparse.Namespace) -> int:
