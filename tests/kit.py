@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, chdir, contextmanager, suppress
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -30,6 +31,7 @@ import yaml
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from http.server import HTTPServer
+    from socketserver import BaseRequestHandler
 
     import trustme
 
@@ -66,6 +68,52 @@ def free_port() -> int:
             probe.bind(("127.0.0.1", port))
             return port
     raise AssertionError
+
+
+class ThreadingServer(ThreadingHTTPServer):
+    """A server on a port of its own, whose connections end with it, and with them their threads.
+
+    An error in a thread that is left would be written into the output of a later test.
+    """
+
+    daemon_threads = False
+    request_queue_size = 256
+
+    def __init__(
+        self,
+        handler: type[BaseRequestHandler],
+        host: str = "127.0.0.1",
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._connections: set[socket.socket] = set()
+        super().__init__((host, 0), handler)
+        if tls is not None:
+            # The handshake is the handler's: meanwhile others connect.
+            self.socket = tls.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """See ``socketserver``."""
+        connection, address = super().get_request()
+        self._connections.add(connection)
+        return connection, address
+
+    def shutdown_request(self, request: Any) -> None:
+        """See ``socketserver``."""
+        self._connections.discard(request)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """See ``socketserver``. A client that has ended the connection is no error."""
+        if not isinstance(sys.exception(), ConnectionError | ssl.SSLError):
+            super().handle_error(request, client_address)
+
+    def server_close(self) -> None:
+        """See ``socketserver``."""
+        for connection in self._connections.copy():
+            with suppress(OSError):
+                # Not that of a TLS socket, which its thread still uses.
+                socket.socket.shutdown(connection, socket.SHUT_RDWR)
+        super().server_close()
 
 
 @contextmanager
@@ -130,6 +178,7 @@ class Process:
             stdout=stdout,
             stderr=subprocess.PIPE,
             text=True,
+            errors="backslashreplace",  # a process that is killed may have written half a character
             start_new_session=True,
         )
         self.log = ""
@@ -210,6 +259,7 @@ _BOUNDS = (
     "gateway.server.kubernetes.params TIMEOUT_S",
     "gateway.server.kubernetes.port_forward TIMEOUT_S",
     "gateway.tools.inspection.policies _SCHEMAS_WITHIN_S",
+    "gateway.tools.offline.gateway OWN_READY_WITHIN_S",
     "gateway.tools.offline.gateway _READY_WITHIN_S",
     "gateway.tools.status.admin_ports POST_TIMEOUT_S",
     "gateway.tools.status.admin_ports TIMEOUT_S",

@@ -118,7 +118,7 @@ def test_expansion_reviews_what_is_generated(tmp_path: Path) -> None:
 def test_a_worker_that_does_not_answer_passes_no_case(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.tools.offline.gateway.OWN_READY_WITHIN_S", 1.0)
+    monkeypatch.setattr("gateway.tools.offline.gateway.OWN_READY_WITHIN_S", 0.0)
     config = configured(tmp_path / "config", command=[sys.executable, "-c", "raise SystemExit(1)"])
     suite = write(tmp_path / "suite", one_test(case("bare", {})), t=rego())
     (found,) = run(suite, config).values()

@@ -242,7 +242,7 @@ def test_a_pool_without_a_command_is_named(tmp_path: Path) -> None:
 
 
 def test_a_worker_that_fails_is_an_error_of_the_rule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.tools.offline.gateway.OWN_READY_WITHIN_S", 1.0)
+    monkeypatch.setattr("gateway.tools.offline.gateway.OWN_READY_WITHIN_S", 0.0)
     config = configured(tmp_path)
     script = tmp_path / "empty.py"
     script.write_text(

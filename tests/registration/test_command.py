@@ -6,7 +6,6 @@ import base64
 import datetime
 import json
 import sys
-import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -562,7 +561,7 @@ def test_workers_have_time_to_become_reachable(
 
     async def wait_for_endpoint(*_: object) -> None:
         # From here on the time of the workers runs.
-        threading.Thread(target=serve, args=(port,)).start()
+        serve(port)
 
     monkeypatch.setattr("gateway.server.kubernetes.apply.wait_for_endpoint", wait_for_endpoint)
     status, _, err = run(*arguments, "--wait", f"{PATIENCE_S:g}")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import ssl
-import subprocess
 import sys
 from pathlib import Path
 from typing import Final
 
-from tests.kit import PATIENCE_S, REVIEWS, GatewayProcess, Process
+from tests.kit import REVIEWS, GatewayProcess, Process, call_command
 from tests.waiting import eventually
 
 PROGRAM: Final = str(Path(sys.executable).parent / "admission-gateway")
@@ -46,13 +45,6 @@ class ProjectGateway(GatewayProcess):
 
 def run_suites(folder: Path) -> str:
     """Run ``admission-gateway test tests`` in a project, which has to pass; return its output."""
-    done = subprocess.run(
-        [PROGRAM, "test", "tests"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    done = call_command("test", "tests", folder=folder)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
