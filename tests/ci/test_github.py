@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.ci.runner import Run, environment
-from tests.kit import serving
+from tests.kit import ThreadingServer, serving
 from tests.preview.kit import CONFIG_MAP, WEB, configure, deny, pods
 
 if TYPE_CHECKING:
@@ -121,11 +121,11 @@ def test_an_image_is_run_with_the_repository_read_only(repository: Path, tmp_pat
     assert called[-2:] == ["--", "allowed"]
 
 
-class GitHub(ThreadingHTTPServer):
+class GitHub(ThreadingServer):
     """GitHub's comments of one pull request."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(_Handler)
         self.comments: list[dict[str, Any]] = []
         self.status = 200
 

@@ -6,6 +6,7 @@ gateways under load; ``flows`` checks between the changes that creates still suc
 
 from __future__ import annotations
 
+import http.client
 import threading
 import time
 from dataclasses import dataclass
@@ -124,7 +125,7 @@ class Load:
                 answer = self._api.create(self._path, self._document)
                 status = answer.status
                 message = self.fault(answer)
-            except OSError as error:
+            except (OSError, http.client.HTTPException) as error:
                 status, message = 0, f"the API server itself: {error!r}"
             self._creates.append(Create(sent_at, time.monotonic(), status, message))
             del self._unanswered[threading.get_ident()]

@@ -19,7 +19,7 @@ from tests.e2e.cluster import NAMESPACE, Cluster
 from tests.e2e.golang import ROOT, go, kept
 from tests.e2e.objects import config_map
 from tests.e2e.setups import REGISTRATIONS
-from tests.kit import GatewayProcess, Process, free_port, run_command
+from tests.kit import GatewayProcess, Process, free_port, run_command, serving
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -101,10 +101,8 @@ def port(cluster: Cluster) -> Iterator[int]:
 def proxy() -> Iterator[Proxy]:
     """A proxy that maps every name to this machine, as a cluster's DNS and Services."""
     proxy = Proxy()
-    try:
+    with serving(proxy):
         yield proxy
-    finally:
-        proxy.close()
 
 
 def entry_of(cluster: Cluster, name: str) -> Json:
@@ -147,8 +145,8 @@ def test_reconcilers_continue_and_the_gateway_follows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kubeconfig, config = cluster.kubeconfig(), tmp_path / "config"
-    serving = cluster.issue(tmp_path, f"{GATEWAY}.{NAMESPACE}.svc", "localhost", "127.0.0.1")
-    tls = {"certFile": str(serving[0]), "keyFile": str(serving[1])}
+    issued = cluster.issue(tmp_path, f"{GATEWAY}.{NAMESPACE}.svc", "localhost", "127.0.0.1")
+    tls = {"certFile": str(issued[0]), "keyFile": str(issued[1])}
     head = {"apiVersion": "admission-gateway.io/v1alpha1", "kind": "GatewayConfiguration"}
     sync = ("sync", "--kubeconfig", kubeconfig, "--output", config)
     reconcilers = Reconcilers(program, cluster, port, "ConfigMap")
@@ -169,8 +167,8 @@ def test_reconcilers_continue_and_the_gateway_follows(
         # knative.dev/pkg adds a namespaceSelector, so the gateway needs the namespaces.
         settings = {"tls": tls, "kubernetes": {"kubeconfig": str(kubeconfig)}}
         (config / "gateway.yaml").write_text(json.dumps({**head, **settings}))
-        monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{proxy.port}")
-        gateway = GatewayProcess(config, serving, cluster.authority)
+        monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{proxy.server_port}")
+        gateway = GatewayProcess(config, issued, cluster.authority)
         monkeypatch.delenv("HTTPS_PROXY")
         cluster.add_service(GATEWAY)
         manifests = [

@@ -10,7 +10,7 @@ import socket
 import ssl
 import threading
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pytest
@@ -21,6 +21,7 @@ from cryptography.x509.oid import NameOID
 
 from tests.docs.pages import DOCS
 from tests.e2e.objects import config_map
+from tests.kit import ThreadingServer, serving
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -81,19 +82,12 @@ def server(given: Certificate, status: int) -> Iterator[str]:
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(given.file)
-    with ThreadingHTTPServer((LOOPBACK, 0), Handler) as listener:
-        # The handshake is the handler's: the listener goes on if a client does not trust the certificate.
-        listener.socket = context.wrap_socket(
-            listener.socket, server_side=True, do_handshake_on_connect=False
-        )
-        listener.daemon_threads = True
-        listener.handle_error = lambda *_: None  # type: ignore[method-assign]
-        threading.Thread(target=listener.serve_forever, daemon=True).start()
+    listener = ThreadingServer(Handler, LOOPBACK, context)
+    with serving(listener):
         try:
             yield f"https://{LOOPBACK}:{listener.server_port}/"
         finally:
             ended.set()
-            listener.shutdown()
 
 
 @contextmanager

@@ -5,11 +5,11 @@ Its answers are scripted, so that it can refuse, hang and flood. Source: OpenTel
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -19,6 +19,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as SpanMessage
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
+
+from tests.kit import ThreadingServer, serving
 
 if TYPE_CHECKING:
     import ssl
@@ -62,14 +64,11 @@ class Collector:
         """Answers wait for it; set at the start."""
         self.may_answer.set()
         handler = type("Handler", (_Handler,), {"collector": self})
-        self._server = ThreadingHTTPServer((host, 0), handler)
+        server = ThreadingServer(handler, host, tls)
         self._scheme, self._host = "http" if tls is None else "https", host
-        if tls is not None:
-            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
-        self._server.daemon_threads = True
-        self.port: int = self._server.server_address[1]
-        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
-        self._grpc: grpc.Server | None = None
+        self.port = server.server_port
+        self._stack = ExitStack()
+        self._stack.enter_context(serving(server))
 
     def __enter__(self) -> Collector:
         return self
@@ -82,10 +81,7 @@ class Collector:
     ) -> None:
         self.may_answer.set()
         self.floods = False
-        self._server.shutdown()
-        self._server.server_close()
-        if self._grpc is not None:
-            self._grpc.stop(0)
+        self._stack.close()
 
     @property
     def endpoint(self) -> str:
@@ -104,10 +100,12 @@ class Collector:
 
         methods: dict[str, Any] = {"Export": grpc.unary_unary_rpc_method_handler(export)}
         service = "opentelemetry.proto.collector.trace.v1.TraceService"
-        self._grpc = grpc.server(ThreadPoolExecutor(2), options=[("grpc.so_reuseport", 0)])
-        self._grpc.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, methods),))
-        port = self._grpc.add_insecure_port("127.0.0.1:0")
-        self._grpc.start()
+        threads = self._stack.enter_context(ThreadPoolExecutor(2))
+        server = grpc.server(threads, options=[("grpc.so_reuseport", 0)])
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, methods),))
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        self._stack.callback(lambda: server.stop(0).wait())
         return port
 
     def take(self, data: bytes) -> None:
@@ -128,13 +126,12 @@ class _Handler(BaseHTTPRequestHandler):
         collector.may_answer.wait()
         if collector.status == 200:
             collector.take(body)
-        with contextlib.suppress(OSError):
-            self.send_response(collector.status)
-            self.send_header("Content-Type", "application/x-protobuf")
-            self.end_headers()
-            while collector.floods:
-                self.wfile.write(bytes(65536))
-                collector.flooded_bytes += 65536
+        self.send_response(collector.status)
+        self.send_header("Content-Type", "application/x-protobuf")
+        self.end_headers()
+        while collector.floods:
+            self.wfile.write(bytes(65536))
+            collector.flooded_bytes += 65536
 
     def log_message(self, *_: object) -> None:
         """Log nothing."""

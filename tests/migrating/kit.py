@@ -7,14 +7,14 @@ import json
 import ssl
 import sys
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any
 
 import trustme
 import yaml
 
 from tests.core.build import document
-from tests.kit import call_command, serving
+from tests.kit import ThreadingServer, call_command, serving
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -124,10 +124,6 @@ def old_engine(folder: Path, answers: Callable[[Json, str], Json] = answer) -> I
         protocol_version = "HTTP/1.1"
         disable_nagle_algorithm = True
 
-        def setup(self) -> None:
-            self.request.do_handshake()
-            super().setup()
-
         def do_POST(self) -> None:
             review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             engine.reviews.append(review["request"])
@@ -144,13 +140,8 @@ def old_engine(folder: Path, answers: Callable[[Json, str], Json] = answer) -> I
         def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler, bind_and_activate=False)
-    server.daemon_threads = True
-    server.request_queue_size = 256
-    server.server_bind()
-    server.server_activate()
-    server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
-    engine = OldEngine(server.server_address[1], ca)
+    server = ThreadingServer(Handler, tls=tls)
+    engine = OldEngine(server.server_port, ca)
     with serving(server):
         yield engine
 

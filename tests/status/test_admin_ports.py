@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,17 +11,17 @@ import pytest
 from gateway.base.errors import GatewayError
 from gateway.tools.status import admin_ports
 from gateway.tools.status.admin_ports import AddressedPort
-from tests.kit import PATIENCE_S
+from tests.kit import PATIENCE_S, ThreadingServer, serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-class _Admin(HTTPServer):
+class _Admin(ThreadingServer):
     """Answers with ``answer``, all bytes of it, and keeps path and Authorization of each request."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(_Handler)
         self.answer = b""
         self.asked: list[tuple[str, str | None]] = []
 
@@ -41,12 +40,9 @@ class _Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def admin(monkeypatch: pytest.MonkeyPatch) -> Iterator[_Admin]:
     monkeypatch.setattr(admin_ports, "TIMEOUT_S", PATIENCE_S)
-    with _Admin() as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
+    server = _Admin()
+    with serving(server):
         yield server
-        server.shutdown()
-        thread.join()
 
 
 def read(admin: _Admin, prefix: str = "", authorization: str = "") -> tuple[int, bytes]:

@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from shutil import which
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,16 @@ import pytest
 from gateway.tools.cli.completion import SHELLS
 from tests.e2e.kubelet.streams import forward
 from tests.faults.rotating import settings_document, write_whole
-from tests.kit import PATIENCE_S, ROOT, Process, call_command, pool_document, serving, webhook_document
+from tests.kit import (
+    PATIENCE_S,
+    ROOT,
+    Process,
+    ThreadingServer,
+    call_command,
+    pool_document,
+    serving,
+    webhook_document,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -145,7 +154,7 @@ def test_watch_prints_it_again_and_again(
     assert first["kind"] == second["kind"] == "Status"
 
 
-class Cluster(ThreadingHTTPServer):
+class Cluster(ThreadingServer):
     """An API server with pods, whose proxy and forwarded ports lead to *admin_ports* by the pod's name."""
 
     admin_ports: dict[str, int]
@@ -155,7 +164,6 @@ class Cluster(ThreadingHTTPServer):
     """The only namespace with pods; empty: any that is asked for."""
     documents: dict[str, dict[str, Any]]
     """Further answers, by path."""
-    daemon_threads = True
 
     class RequestHandlerClass(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -223,7 +231,7 @@ class Cluster(ThreadingHTTPServer):
             """Print nothing."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), self.RequestHandlerClass)
+        super().__init__(self.RequestHandlerClass)
         self.admin_ports = {}
         self.documents = {}
 

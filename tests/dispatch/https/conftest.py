@@ -6,6 +6,7 @@ import contextlib
 import socket
 import ssl
 import threading
+from socketserver import BaseRequestHandler
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +15,7 @@ from gateway.engine.snapshot import Surroundings
 from gateway.pure.core.webhook import HttpsClient
 from tests.engines import compute
 from tests.fakes.https_webhook import Seen, Webhook, path_of
+from tests.kit import ThreadingServer, serving
 from tests.stream_server import stream_server
 from tests.webhook_process import WebhookProcess
 from tests.world import opened_world
@@ -55,55 +57,43 @@ def in_virtual_time(stage: Stage, certificate: tuple[Path, Path], authority: tru
     return run
 
 
-class Proxy:
+class Proxy(ThreadingServer):
     """A proxy that connects every name to this machine; or a server without TLS."""
 
     def __init__(self) -> None:
+        super().__init__(_Handler)
         self.answer = "HTTP/1.1 200 Connection established"
         self.heads: list[str] = []
-        self._server = socket.create_server(("127.0.0.1", 0))
-        self._sockets = [self._server]
-        self.port: int = self._server.getsockname()[1]
-        self._accepting = threading.Thread(target=self._accept, daemon=True)
-        self._accepting.start()
 
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = self._server.accept()
-                self._sockets.append(client)
-                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
-    def _serve(self, client: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            head = client.recv(4096).decode("latin-1")
-            self.heads.append(head)
-            client.sendall(f"{self.answer}\r\n\r\n".encode())
-            if " 200 " in self.answer and head.startswith("CONNECT"):
-                port = int(head.split(" ")[1].rpartition(":")[2])
-                server = socket.create_connection(("127.0.0.1", port))
-                self._sockets.append(server)
-                threading.Thread(target=_copy, args=(server, client), daemon=True).start()
-                _copy(client, server)
-            client.close()
+class _Handler(BaseRequestHandler):
+    server: Proxy
 
-    def close(self) -> None:
-        # Closing alone does not end a call that waits in another thread.
-        self._server.shutdown(socket.SHUT_RDWR)
-        self._accepting.join()
-        for each in self._sockets:
-            each.close()
+    def handle(self) -> None:
+        head = self.request.recv(4096).decode("latin-1")
+        self.server.heads.append(head)
+        self.request.sendall(f"{self.server.answer}\r\n\r\n".encode())
+        if " 200 " in self.server.answer and head.startswith("CONNECT"):
+            port = int(head.split(" ")[1].rpartition(":")[2])
+            with socket.create_connection(("127.0.0.1", port)) as server:
+                answers = threading.Thread(target=_copy, args=(server, self.request))
+                answers.start()
+                _copy(self.request, server)
+                answers.join()
 
 
 def _copy(source: socket.socket, target: socket.socket) -> None:
+    """Send what *source* receives to *target*, until either has ended; then both have."""
     with contextlib.suppress(OSError):
         while data := source.recv(65536):
             target.sendall(data)
-        target.shutdown(socket.SHUT_WR)
+    for ended in (source, target):
+        with contextlib.suppress(OSError):
+            ended.shutdown(socket.SHUT_RDWR)
 
 
 @pytest.fixture
 def proxy() -> Iterator[Proxy]:
     running = Proxy()
-    yield running
-    running.close()
+    with serving(running):
+        yield running

@@ -73,7 +73,7 @@ async def test_an_unreachable_server(webhook: WebhookProcess) -> None:
 
 
 async def test_a_server_without_tls(webhook: WebhookProcess, proxy: Proxy) -> None:
-    verdict = await ask(HttpsClient(f"https://127.0.0.1:{proxy.port}/a", webhook.ca_pem))
+    verdict = await ask(HttpsClient(f"https://127.0.0.1:{proxy.server_port}/a", webhook.ca_pem))
     assert isinstance(verdict, Failed)
     assert verdict.code == 503
 
@@ -261,7 +261,7 @@ async def test_through_a_proxy(
 ) -> None:
     there, port = webhook.client({}, "other_name"), webhook.ports["other_name"]
     client = HttpsClient(there.url.replace("localhost", "elsewhere.example"), there.ca_pem)
-    monkeypatch.setenv("HTTPS_PROXY", f"http://user:secret@127.0.0.1:{proxy.port}")
+    monkeypatch.setenv("HTTPS_PROXY", f"http://user:secret@127.0.0.1:{proxy.server_port}")
     assert await ask(client) == ALLOWED
     lines = proxy.heads[-1].splitlines()
     assert lines[0] == f"CONNECT elsewhere.example:{port} HTTP/1.1"
