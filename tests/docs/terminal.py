@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 COLUMNS: Final = 100
+_PIECE: Final = re.compile(rf".{{1,{COLUMNS}}}(?:$|(?<= ))|.{{{COLUMNS}}}")
+"""What fits into a row: up to a space, or a part of a word that is longer."""
 _CHARACTER: Final = 7.83
 """Width of a character of 13 pixels in the fonts below, which are as wide as each other but for a percent."""
 _LINE: Final = 18
@@ -44,7 +46,7 @@ def terminal(title: str, lines: Sequence[str]) -> str:
     drawn: list[str] = []
     row = 0
     for line in lines:
-        pieces = [line[at : at + COLUMNS] for at in range(0, len(line), COLUMNS)] or [""]
+        pieces = _PIECE.findall(line) or [""]
         places = [_EDGE + _LINE * (row + number) + 13 for number in range(len(pieces))]
         spans = "".join(
             f'<tspan x="{_EDGE}" y="{y}">{escape(piece)}</tspan>'

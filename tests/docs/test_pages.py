@@ -159,7 +159,7 @@ def test_a_policy_in_cel_decides_as_in_the_other_languages(tmp_path: Path) -> No
         done = call_command("review", tmp_path / "pod.json", *arguments)
         found[team] = json.loads(done.stdout)["response"]
     assert found[None]["allowed"] is False
-    assert found[None]["status"]["message"].endswith("every workload names its team")
+    assert found[None]["status"]["message"].endswith("every workload names its team: add the label")
     (change,) = json.loads(base64.b64decode(found["shop"]["patch"]))
     assert change == {"op": "add", "path": "/spec/containers/0/imagePullPolicy", "value": "Always"}
 

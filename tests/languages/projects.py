@@ -253,4 +253,4 @@ def become_a_worker(folder: Path, processes: ExitStack, language: Language, publ
     review = (REVIEWS / "pod-create-validate.json", "--config", folder / "gateway.yaml")
     answer = json.loads(run_command("review", "--phase", "validate", *review).stdout)
     assert answer["response"]["allowed"] is False
-    assert answer["response"]["status"]["message"].endswith("every workload names its team")
+    assert answer["response"]["status"]["message"].endswith("every workload names its team: add the label")

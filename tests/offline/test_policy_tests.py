@@ -45,7 +45,7 @@ cases:
       allowed: false
       code: 403
       message: |-
-        require-labels.samples.example: label "team" is missing
+        require-labels.samples.example: metadata.labels[team]: label "team" is missing: add it
   - name: defaults
     object: *pod
     phase: mutate
@@ -133,7 +133,7 @@ def test_update_writes_the_decision_and_keeps_the_rest_of_the_file(tmp_path: Pat
 
 @pytest.mark.process
 def test_lines_of_denials_are_compared_without_their_order(tmp_path: Path) -> None:
-    lines = 'label "team" is missing'
+    lines = 'metadata.labels[team]: label "team" is missing: add it'
     head = {"phase": "validate", "object": {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}}}
     texts = {"messageLines": [f"  {lines}\n", lines]}
     file = suite(tmp_path, one_case(**head, webhooks=["require-labels.samples.example"], expect=texts))
@@ -146,7 +146,10 @@ def test_lines_of_denials_are_compared_without_their_order(tmp_path: Path) -> No
     )
     failed = call_command("test", str(file))
     assert failed.returncode == 1
-    assert "        messageLines: differs\n          -other\n          +label" in failed.stdout
+    assert (
+        "        messageLines: differs\n          -other\n          +metadata.labels[team]: label"
+        in failed.stdout
+    )
     assert call_command("test", str(file), "--update").returncode == 0
     assert yaml.safe_load(file.read_text())["cases"][0]["expect"] == {
         "allowed": False,

@@ -178,7 +178,7 @@ def test_a_page_fits_every_width(name: str, tmp_path: Path, browser: Chromium) -
 def test_all_is_readable_without_scrolling_to_the_side(
     number: int, tmp_path: Path, start_worker: StartWorker, start_gateway: StartGateway, browser: Chromium
 ) -> None:
-    denying = {"deny": {"message": 'label "team" is missing'}}
+    denying = {"deny": {"message": 'metadata.labels[team]: label "team" is missing: add it'}}
     failing = {"status": "UNAVAILABLE", "webhook": {"failurePolicy": "Ignore"}}
     others = [{"webhook": {"objectSelector": {"matchLabels": {"team": "none"}}}}] * (number - 2)
     (tmp_path / "c.yaml").write_text(

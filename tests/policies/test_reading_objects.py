@@ -373,7 +373,7 @@ def test_the_example_of_the_documentation_decides_as_it_says(tmp_path: Path) -> 
     for namespace, host, expected in (
         ("a", "one", []),
         ("a", "three", []),
-        ("a", "two", ["an Ingress of another namespace has this host"]),
+        ("a", "two", ["spec.rules: an Ingress of another namespace has this host: use another host"]),
     ):
         members = {
             "namespace": namespace,

@@ -37,7 +37,7 @@ class ProjectGateway(GatewayProcess):
         denied = self.review("/validate?timeout=30s", POD)
         assert denied["allowed"] is False
         assert denied["status"]["code"] == 403
-        assert denied["status"]["message"].endswith("every workload names its team")
+        assert denied["status"]["message"].endswith("every workload names its team: add the label")
         document = json.loads(POD)
         document["request"]["object"]["metadata"].setdefault("labels", {})["team"] = "shop"
         assert self.review("/validate?timeout=30s", json.dumps(document).encode())["allowed"] is True

@@ -46,7 +46,7 @@ def denial(policy: str, review: Review) -> dict[str, str]:
         found = denied
     else:
         return {}
-    assert found.message == "; ".join(cause.message for cause in found.causes)
+    assert found.message == "; ".join(f"{cause.field}: {cause.message}" for cause in found.causes)
     return {cause.field: cause.message for cause in found.causes}
 
 
@@ -78,7 +78,7 @@ def test_every_sample_answers_every_recorded_review(recorded: Recorded, policy: 
 def test_require_labels_denies_objects_without_a_team(recorded: Recorded, name: str) -> None:
     review = recorded(name)
     applies = review.operation in ("CREATE", "UPDATE") and not review.sub_resource
-    expected = {"metadata.labels[team]": 'label "team" is missing'} if applies else {}
+    expected = {"metadata.labels[team]": 'label "team" is missing: add it'} if applies else {}
     assert denial("require-labels", review) == expected
     if applies:
         review.object["metadata"]["labels"] = {"team": "a"}
@@ -104,7 +104,7 @@ LATEST = {
 def test_deny_latest_tag_names_the_field_of_each_image(recorded: Recorded, name: str) -> None:
     found = denial("deny-latest-tag", recorded(name))
     assert list(found) == ([LATEST[name]] if name in LATEST else [])
-    assert all("has no tag, which means latest" in message for message in found.values())
+    assert all("has no tag, which means latest: name a version" in message for message in found.values())
 
 
 @pytest.mark.parametrize(
@@ -146,9 +146,11 @@ def test_deny_privileged_gives_a_cause_for_each_field(envelope: dict[str, Any], 
         "ephemeralContainers": [{"name": "c", "securityContext": {"privileged": True}}],
     }
     assert denial("deny-privileged", of(envelope, spec)) == {
-        f"{path}.hostNetwork": "hostNetwork shares a namespace of the node",
-        f"{path}.hostIPC": "hostIPC shares a namespace of the node",
-        f"{path}.ephemeralContainers[0].securityContext.privileged": 'container "c" is privileged',
+        f"{path}.hostNetwork": "hostNetwork shares a namespace of the node: set it to false",
+        f"{path}.hostIPC": "hostIPC shares a namespace of the node: set it to false",
+        f"{path}.ephemeralContainers[0].securityContext.privileged": (
+            'container "c" is privileged: set it to false'
+        ),
     }
 
 

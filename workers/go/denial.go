@@ -10,7 +10,7 @@ import (
 // Denial is the error with which a policy denies a request; [Deny] makes one. It may be wrapped in other
 // errors and is found with [errors.As].
 type Denial struct {
-	// Message is shown to the user: one sentence with the required change.
+	// Message is shown to the user: the field, what is wrong with it, and what to do.
 	Message string
 	// Code is the HTTP status, 400 to 599; any other value is sent as 400.
 	Code int

@@ -4,7 +4,10 @@
 //	server.Policy("require-team-label", "Every workload names its team.",
 //		func(ctx context.Context, review *worker.Review) error {
 //			if review.Read("object", "metadata", "labels", "team").Text() == "" {
-//				return worker.Deny("every workload names its team", worker.WithField("metadata.labels"))
+//				return worker.Deny(
+//					"metadata.labels[team]: every workload names its team: add the label",
+//					worker.WithField("metadata.labels[team]"),
+//				)
 //			}
 //			return nil
 //		})

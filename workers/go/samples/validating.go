@@ -36,7 +36,7 @@ func ProtectBusy(_ context.Context, review *worker.Review) error {
 		return nil
 	}
 	return worker.Deny(
-		"busy with "+work,
+		fmt.Sprintf("metadata.annotations[%s]: busy with %s: try again when it is done", busyAnnotation, work),
 		worker.WithCode(http.StatusTooManyRequests), worker.WithReason(metav1.StatusReasonTooManyRequests),
 		worker.WithRetryAfterSeconds(retryAfterSeconds), worker.WithName(metadata.Get("name").Text()),
 		worker.WithKind(review.Kind().Group, review.Kind().Kind), worker.WithUID(types.UID(metadata.Get("uid").Text())),
@@ -59,7 +59,7 @@ func RequireLabels(_ context.Context, review *worker.Review) error {
 		if !isSet(metadata.Get("labels", label).Any()) {
 			causes = append(causes, metav1.StatusCause{
 				Type:    metav1.CauseTypeFieldValueRequired,
-				Message: fmt.Sprintf(`label "%s" is missing`, label),
+				Message: fmt.Sprintf(`label "%s" is missing: add it`, label),
 				Field:   fmt.Sprintf("metadata.labels[%s]", label),
 			})
 		}
@@ -77,7 +77,7 @@ func DenyLatestTag(_ context.Context, review *worker.Review) error {
 	for _, container := range pod.containers() {
 		image := text(container.object, "image")
 		if problem := tagProblem(image); problem != "" {
-			message := fmt.Sprintf(`image "%s" %s`, image, problem)
+			message := fmt.Sprintf(`image "%s" %s: name a version`, image, problem)
 			causes = append(causes, worker.Cause(message, container.path+".image"))
 		}
 	}
@@ -109,12 +109,13 @@ func DenyPrivileged(_ context.Context, review *worker.Review) error {
 	var causes []metav1.StatusCause
 	for _, field := range hostNamespaces {
 		if isSet(pod.spec[field]) {
-			causes = append(causes, worker.Cause(field+" shares a namespace of the node", pod.path+"."+field))
+			message := field + " shares a namespace of the node: set it to false"
+			causes = append(causes, worker.Cause(message, pod.path+"."+field))
 		}
 	}
 	for _, container := range pod.containers() {
 		if isSet(member(container.object, "securityContext")["privileged"]) {
-			message := fmt.Sprintf(`container "%s" is privileged`, text(container.object, "name"))
+			message := fmt.Sprintf(`container "%s" is privileged: set it to false`, text(container.object, "name"))
 			causes = append(causes, worker.Cause(message, container.path+".securityContext.privileged"))
 		}
 	}
@@ -142,14 +143,14 @@ func WarnNoMemoryLimit(_ context.Context, review *worker.Review) error {
 	return nil
 }
 
-// deny returns a denial with these causes; nil without causes.
+// deny returns a denial with these causes: field, problem and what to do of each; nil without causes.
 func deny(causes []metav1.StatusCause) error {
 	if len(causes) == 0 {
 		return nil
 	}
 	messages := make([]string, len(causes))
 	for index, cause := range causes {
-		messages[index] = cause.Message
+		messages[index] = cause.Field + ": " + cause.Message
 	}
 	return worker.Deny(strings.Join(messages, "; "), worker.WithCauses(causes...))
 }
@@ -176,8 +177,8 @@ func LimitReplicas(_ context.Context, review *worker.Review) error {
 	number := review.Read("object", "spec", "replicas").Number()
 	most := review.Parameters().(int64)
 	if replicas, err := number.Int64(); err == nil && replicas > most {
-		message := fmt.Sprintf("%d replicas, at most %d are allowed", replicas, most)
-		return worker.Deny(message, worker.WithField("spec.replicas"))
+		message := fmt.Sprintf("%d is more than the maximum of %d: lower it", replicas, most)
+		return deny([]metav1.StatusCause{worker.Cause(message, "spec.replicas")})
 	}
 	return nil
 }

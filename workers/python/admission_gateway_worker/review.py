@@ -62,7 +62,7 @@ class Denied(Exception):  # an answer, not an error, hence the name
     """Raised by a policy to deny the request. The user sees *message*.
 
     Args:
-        message: one sentence with the required change.
+        message: the field, what is wrong with it, and what to do.
         code: HTTP status, 400 to 599; any other value is sent as 400.
         reason: machine-readable reason such as ``Forbidden``. If it is empty, the gateway chooses it.
         field: path of the offending field; shorthand for a first ``Cause(message, field)``.

@@ -52,7 +52,8 @@ pub fn protect_busy(review: &mut Review) -> Result {
         return Ok(());
     };
     let kind = review.kind()?;
-    let denied = Denied::new(format!("busy with {work}"))
+    let field = format!("metadata.annotations[{BUSY_ANNOTATION}]");
+    let denied = Denied::new(format!("{field}: busy with {work}: try again when it is done"))
         .code(429)
         .reason("TooManyRequests")
         .retry_after_seconds(RETRY_AFTER_SECONDS)
@@ -77,7 +78,7 @@ pub fn require_labels(review: &mut Review) -> Result {
     let labels = metadata.labels.unwrap_or_default();
     let missing = REQUIRED_LABELS.iter().filter(|label| !labels.get(**label).is_some_and(is_set));
     denied_for(missing.map(|label| {
-        Cause::new(format!("label \"{label}\" is missing"))
+        Cause::new(format!("label \"{label}\" is missing: add it"))
             .field(format!("metadata.labels[{label}]"))
             .reason("FieldValueRequired")
     }))
@@ -90,7 +91,9 @@ pub fn deny_latest_tag(review: &mut Review) -> Result {
     denied_for(containers(pod, review.object()?).filter_map(|container| {
         let image = container.value["image"].as_str().filter(|image| !image.is_empty())?;
         let problem = tag_problem(image)?;
-        Some(Cause::new(format!("image \"{image}\" {problem}")).field(container.path("image")))
+        Some(
+            Cause::new(format!("image \"{image}\" {problem}: name a version")).field(container.path("image")),
+        )
     }))
 }
 
@@ -117,12 +120,13 @@ pub fn deny_privileged(review: &mut Review) -> Result {
     let spec = object.pointer(pod.pointer);
     let shared = HOST_NAMESPACES.iter().filter(|field| spec.is_some_and(|spec| is_set(&spec[**field])));
     let shared = shared.map(|field| {
-        Cause::new(format!("{field} shares a namespace of the node")).field(format!("{}.{field}", pod.path))
+        Cause::new(format!("{field} shares a namespace of the node: set it to false"))
+            .field(format!("{}.{field}", pod.path))
     });
     let privileged = containers(pod, object)
         .filter(|container| is_set(&container.value["securityContext"]["privileged"]))
         .map(|container| {
-            Cause::new(format!("container \"{}\" is privileged", container.name()))
+            Cause::new(format!("container \"{}\" is privileged: set it to false", container.name()))
                 .field(container.path("securityContext.privileged"))
         });
     denied_for(shared.chain(privileged))
@@ -145,13 +149,14 @@ pub fn warn_no_memory_limit(review: &mut Review) -> Result {
     Ok(())
 }
 
-/// Denies for these causes, if there are any.
+/// Denies for these causes, if there are any: field, problem and what to do of each.
 fn denied_for(causes: impl Iterator<Item = Cause>) -> Result {
     let causes: Vec<_> = causes.collect();
     if causes.is_empty() {
         return Ok(());
     }
-    let messages: Vec<_> = causes.iter().map(Cause::message).collect();
+    let messages: Vec<_> =
+        causes.iter().map(|cause| format!("{}: {}", cause.path(), cause.message())).collect();
     Err(Denied::new(messages.join("; ")).causes(causes).into())
 }
 
@@ -175,8 +180,8 @@ pub fn limit_replicas(review: &mut Review) -> Result {
     let most = *review.parameters::<u64>();
     match review.object()?["spec"]["replicas"].as_u64() {
         Some(replicas) if replicas > most => {
-            let text = format!("{replicas} replicas, at most {most} are allowed");
-            Err(Denied::new(text).field("spec.replicas").into())
+            let text = format!("{replicas} is more than the maximum of {most}: lower it");
+            denied_for([Cause::new(text).field("spec.replicas")].into_iter())
         }
         _ => Ok(()),
     }

@@ -17,7 +17,7 @@ pub type Result<T = (), E = PolicyError> = std::result::Result<T, E>;
 /// ```
 /// use admission_gateway_worker::{Cause, Denied};
 ///
-/// let short = Denied::new("every workload names its team").field("metadata.labels");
+/// let short = Denied::new("spec.hostPID: remove it").field("spec.hostPID");
 /// let long = Denied::new("quota is used up")
 ///     .code(429)
 ///     .reason("TooManyRequests")
@@ -38,7 +38,7 @@ pub struct Denied {
 }
 
 impl Denied {
-    /// Denies with a sentence with the required change.
+    /// Denies with a message: the field, what is wrong with it, and what to do.
     pub fn new(message: impl Into<String>) -> Self {
         Self {
             message: message.into(),
@@ -165,6 +165,11 @@ impl Cause {
     /// What is wrong.
     pub fn message(&self) -> &str {
         &self.message
+    }
+
+    /// The path of the field; empty for the whole object.
+    pub fn path(&self) -> &str {
+        &self.field
     }
 }
 

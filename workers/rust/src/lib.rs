@@ -6,7 +6,8 @@
 //! fn require_team_label(review: &mut Review) -> Result {
 //!     let object = review.object()?;
 //!     if object.is_object() && object["metadata"]["labels"]["team"].is_null() {
-//!         return Err(Denied::new("every workload names its team").field("metadata.labels").into());
+//!         let message = "metadata.labels[team]: every workload names its team: add the label";
+//!         return Err(Denied::new(message).field("metadata.labels[team]").into());
 //!     }
 //!     Ok(())
 //! }

@@ -36,7 +36,9 @@ export interface DenialOptions {
 /** Marks denials of every copy of this package: a policy may come from a package that has a copy of its own. */
 const BRAND = Symbol.for("admission-gateway-worker.Denied");
 
-/** Thrown by a policy to deny the request; the user sees the message, one sentence with the required change. */
+/**
+ * Thrown by a policy to deny the request. The user sees the message: the field, what is wrong with it, and what to do.
+ */
 export class Denied extends Error {
   readonly code: number;
   readonly reason: string;

@@ -221,7 +221,8 @@ def _limit(number: int) -> bytes:
 
 def _expect_limit(action: str, answer: Answer, limit: int | None) -> None:
     """Raise a Violation unless *answer* denies by *limit*, or by the default if that is None."""
-    expected = f"{_COUNT} replicas, at most {_DEFAULT_MAX if limit is None else limit} are allowed"
+    most = _DEFAULT_MAX if limit is None else limit
+    expected = f"spec.replicas: {_COUNT} is more than the maximum of {most}: lower it"
     holds = isinstance(answer, pb.ReviewResponse) and not answer.allowed and answer.status.message == expected
     expect(holds, action, describe(answer), f"denied, {expected}")
     _expect_applied(action, answer, has_parameters=limit is not None)

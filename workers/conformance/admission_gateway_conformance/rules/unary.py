@@ -251,7 +251,8 @@ def expect_vectors(vectors: Sequence[Vector], answers: Sequence[Answer]) -> None
 
 def expect_own(action: str, number: int, answer: Answer) -> None:
     """Raise a Violation unless *answer* is deny-latest-tag's answer to ``numbered_pod(number)``."""
-    expected = f'image "{numbered_image(number)}" has the tag latest'
+    image = numbered_image(number)
+    expected = f'spec.containers[0].image: image "{image}" has the tag latest: name a version'
     holds = isinstance(answer, pb.ReviewResponse) and not answer.allowed and answer.status.message == expected
     expect(holds, f"{action}: number {number}", describe(answer), f"denied, {expected}")
 

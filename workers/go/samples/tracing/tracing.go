@@ -22,7 +22,7 @@ func KnownTeam(ctx context.Context, review *worker.Review) error {
 func lookUp(_ context.Context, review *worker.Review) error {
 	labels, _ := review.Object()["metadata"].(map[string]any)["labels"].(map[string]any)
 	if labels["team"] == nil {
-		return worker.Deny("every workload names its team")
+		return worker.Deny("metadata.labels[team]: every workload names its team: add the label")
 	}
 	return nil
 }

@@ -32,12 +32,11 @@ def require_labels(review: Review) -> None:
         return  # such updates only remove finalizers
     labels = metadata.get("labels") or {}
     causes = [
-        Cause(f'label "{label}" is missing', f"metadata.labels[{label}]", "FieldValueRequired")
+        Cause(f'label "{label}" is missing: add it', f"metadata.labels[{label}]", "FieldValueRequired")
         for label in REQUIRED_LABELS
         if not labels.get(label)
     ]
-    if causes:
-        raise Denied("; ".join(cause.message for cause in causes), causes=causes)
+    _deny(causes)
 
 
 def deny_latest_tag(review: Review) -> None:
@@ -46,12 +45,11 @@ def deny_latest_tag(review: Review) -> None:
     if pod is None:
         return
     causes = [
-        Cause(f'image "{image}" {problem}', f"{path}.image")
+        Cause(f'image "{image}" {problem}: name a version', f"{path}.image")
         for path, container in containers(pod)
         if (image := container.get("image") or "") and (problem := _tag_problem(image))
     ]
-    if causes:
-        raise Denied("; ".join(cause.message for cause in causes), causes=causes)
+    _deny(causes)
 
 
 def _tag_problem(image: str) -> str:
@@ -72,19 +70,19 @@ def deny_privileged(review: Review) -> None:
     if pod is None:
         return
     causes = [
-        Cause(f"{field} shares a namespace of the node", f"{pod.path}.{field}")
+        Cause(f"{field} shares a namespace of the node: set it to false", f"{pod.path}.{field}")
         for field in _HOST_NAMESPACES
         if pod.spec.get(field)
     ]
     causes += [
         Cause(
-            f'container "{container.get("name") or ""}" is privileged', f"{path}.securityContext.privileged"
+            f'container "{container.get("name") or ""}" is privileged: set it to false',
+            f"{path}.securityContext.privileged",
         )
         for path, container in containers(pod)
         if (container.get("securityContext") or {}).get("privileged")
     ]
-    if causes:
-        raise Denied("; ".join(cause.message for cause in causes), causes=causes)
+    _deny(causes)
 
 
 def protect_busy(review: Review) -> None:
@@ -96,7 +94,7 @@ def protect_busy(review: Review) -> None:
     work = (metadata.get("annotations") or {}).get(BUSY_ANNOTATION)
     if work:
         raise Denied(
-            f"busy with {work}",
+            f"metadata.annotations[{BUSY_ANNOTATION}]: busy with {work}: try again when it is done",
             code=429,
             reason="TooManyRequests",
             retry_after_seconds=RETRY_AFTER_S,
@@ -135,4 +133,12 @@ def limit_replicas(review: Review) -> None:
     """Objects have at most max replicas."""
     replicas = ((review.object or {}).get("spec") or {}).get("replicas")
     if type(replicas) is int and replicas > review.parameters:
-        raise Denied(f"{replicas} replicas, at most {review.parameters} are allowed", field="spec.replicas")
+        _deny(
+            [Cause(f"{replicas} is more than the maximum of {review.parameters}: lower it", "spec.replicas")]
+        )
+
+
+def _deny(causes: list[Cause]) -> None:
+    """Deny the request with *causes*, if there are any: field, problem and what to do of each."""
+    if causes:
+        raise Denied("; ".join(f"{cause.field}: {cause.message}" for cause in causes), causes=causes)

@@ -9,7 +9,9 @@ export async function knownTeam(review: Review): Promise<void> {
   const parent = propagation.extract(ROOT_CONTEXT, { traceparent: review.traceparent });
   return trace.getTracer("policies").startActiveSpan("known-team", {}, parent, async (span) => {
     try {
-      if (!review.object?.metadata.labels?.team) throw new Denied("every workload names its team");
+      if (!review.object?.metadata.labels?.team) {
+        throw new Denied("metadata.labels[team]: every workload names its team: add the label");
+      }
     } finally {
       span.end();
     }

@@ -17,7 +17,7 @@ export function protectBusy(review: Review): void {
   if (!work) return;
   const { group, kind } = review.kind;
   const about = { name: name ?? "", group, kind, uid: uid ?? "" };
-  throw new Denied(`busy with ${work}`, {
+  throw new Denied(`metadata.annotations[${BUSY_ANNOTATION}]: busy with ${work}: try again when it is done`, {
     code: 429,
     reason: "TooManyRequests",
     retryAfterSeconds: RETRY_AFTER_SECONDS,
@@ -32,7 +32,7 @@ export function requireLabels(review: Review): void {
   const labels = found.metadata?.labels ?? {};
   deny(
     REQUIRED_LABELS.filter((label) => !labels[label]).map((label) => ({
-      message: `label "${label}" is missing`,
+      message: `label "${label}" is missing: add it`,
       field: `metadata.labels[${label}]`,
       reason: "FieldValueRequired",
     })),
@@ -45,7 +45,8 @@ export function denyLatestTag(review: Review): void {
   const causes: Cause[] = [];
   for (const { path, container } of containersOf(pod)) {
     const problem = container.image ? tagProblem(container.image) : "";
-    if (problem) causes.push({ message: `image "${container.image}" ${problem}`, field: `${path}.image` });
+    if (!problem) continue;
+    causes.push({ message: `image "${container.image}" ${problem}: name a version`, field: `${path}.image` });
   }
   deny(causes);
 }
@@ -66,12 +67,12 @@ export function denyPrivileged(review: Review): void {
   const pod = findPod(review);
   if (pod === undefined) return;
   const causes: Cause[] = HOST_NAMESPACES.filter((field) => pod.spec[field]).map((field) => ({
-    message: `${field} shares a namespace of the node`,
+    message: `${field} shares a namespace of the node: set it to false`,
     field: `${pod.path}.${field}`,
   }));
   for (const { path, container } of containersOf(pod)) {
     if (container.securityContext?.privileged) {
-      const message = `container "${container.name ?? ""}" is privileged`;
+      const message = `container "${container.name ?? ""}" is privileged: set it to false`;
       causes.push({ message, field: `${path}.securityContext.privileged` });
     }
   }
@@ -88,8 +89,10 @@ export function warnNoMemoryLimit(review: Review): void {
   if (unlimited.length > 0) review.annotate("no-memory-limit", unlimited.join(","));
 }
 
+/** Denies for these causes, if there are any: field, problem and what to do of each. */
 function deny(causes: Cause[]): void {
-  if (causes.length > 0) throw new Denied(causes.map(({ message }) => message).join("; "), { causes });
+  if (causes.length === 0) return;
+  throw new Denied(causes.map(({ message, field }) => `${field}: ${message}`).join("; "), { causes });
 }
 
 export const REPLICAS_SCHEMA = {
@@ -110,8 +113,7 @@ export function limitReplicas(review: Review): void {
   const replicas: unknown = review.object?.spec?.replicas;
   const most = review.parameters as number;
   if (Number.isInteger(replicas) && (replicas as number) > most) {
-    throw new Denied(`${replicas as number} replicas, at most ${most} are allowed`, {
-      field: "spec.replicas",
-    });
+    const message = `${replicas as number} is more than the maximum of ${most}: lower it`;
+    deny([{ message, field: "spec.replicas" }]);
   }
 }

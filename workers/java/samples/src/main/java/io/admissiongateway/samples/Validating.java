@@ -39,7 +39,8 @@ final class Validating {
         JsonNode metadata = review.oldObject().path("metadata");
         String work = metadata.path("annotations").path(BUSY_ANNOTATION).stringValue("");
         if (!work.isEmpty()) {
-            throw new Denied("busy with " + work)
+            String field = "metadata.annotations[" + BUSY_ANNOTATION + "]";
+            throw new Denied(field + ": busy with " + work + ": try again when it is done")
                     .code(429)
                     .reason("TooManyRequests")
                     .retryAfterSeconds(RETRY_AFTER_SECONDS)
@@ -60,7 +61,7 @@ final class Validating {
         for (String label : REQUIRED_LABELS) {
             if (labels.path(label).stringValue("").isEmpty()) {
                 String field = "metadata.labels[" + label + "]";
-                causes.add(new Cause("label \"" + label + "\" is missing", field, "FieldValueRequired"));
+                causes.add(new Cause("label \"" + label + "\" is missing: add it", field, "FieldValueRequired"));
             }
         }
         denyFor(causes);
@@ -76,7 +77,8 @@ final class Validating {
             String image = container.text("image");
             String problem = tagProblem(image);
             if (!image.isEmpty() && !problem.isEmpty()) {
-                causes.add(new Cause("image \"" + image + "\" " + problem, container.path() + ".image"));
+                String message = "image \"" + image + "\" " + problem + ": name a version";
+                causes.add(new Cause(message, container.path() + ".image"));
             }
         }
         denyFor(causes);
@@ -90,12 +92,13 @@ final class Validating {
         List<Cause> causes = new ArrayList<>();
         for (String field : HOST_NAMESPACES) {
             if (pod.spec().path(field).booleanValue(false)) {
-                causes.add(new Cause(field + " shares a namespace of the node", pod.path() + "." + field));
+                String message = field + " shares a namespace of the node: set it to false";
+                causes.add(new Cause(message, pod.path() + "." + field));
             }
         }
         for (Container container : pod.containers(Pods.ALL_LISTS)) {
             if (container.json().path("securityContext").path("privileged").booleanValue(false)) {
-                String message = "container \"" + container.text("name") + "\" is privileged";
+                String message = "container \"" + container.text("name") + "\" is privileged: set it to false";
                 causes.add(new Cause(message, container.path() + ".securityContext.privileged"));
             }
         }
@@ -137,13 +140,18 @@ final class Validating {
         JsonNode replicas = review.object().path("spec").path("replicas");
         long most = review.parameters(Long.class);
         if (replicas.isIntegralNumber() && replicas.longValue() > most) {
-            throw new Denied(replicas.longValue() + " replicas, at most " + most + " are allowed").field("spec.replicas");
+            String message = replicas.longValue() + " is more than the maximum of " + most + ": lower it";
+            denyFor(List.of(new Cause(message, "spec.replicas")));
         }
     }
 
+    /** Denies for these causes, if there are any: field, problem and what to do of each. */
     private static void denyFor(List<Cause> causes) {
         if (!causes.isEmpty()) {
-            throw new Denied(causes.stream().map(Cause::message).collect(Collectors.joining("; "))).causes(causes);
+            String message = causes.stream()
+                    .map(cause -> cause.field() + ": " + cause.message())
+                    .collect(Collectors.joining("; "));
+            throw new Denied(message).causes(causes);
         }
     }
 

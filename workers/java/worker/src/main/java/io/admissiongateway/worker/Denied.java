@@ -5,10 +5,10 @@ import java.util.List;
 import java.util.Objects;
 
 /**
- * Thrown by a policy to deny the request: {@code throw new Denied("every workload names its team")}.
+ * Thrown by a policy to deny the request: {@code throw new Denied("spec.hostPID: remove it")}.
  *
  * <p>An answer rather than an error, hence the name, and no stack trace. The message is shown to the user who made
- * the request, and says what to change.
+ * the request: the field, what is wrong with it, and what to do.
  */
 public final class Denied extends RuntimeException {
     private static final long serialVersionUID = 1L;
