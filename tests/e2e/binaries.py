@@ -28,6 +28,11 @@ VERSIONS: Final = ("1.37", "1.33")
 KWOK: Final = "sigs.k8s.io/kwok"
 STAGES: Final = "stages.yaml"
 _CHART_TOOLS: Final = {"helm": "helm.sh/helm/v4", "kubeconform": "github.com/yannh/kubeconform"}
+_RELEASE_TOOLS: Final = {
+    "cosign": "github.com/sigstore/cosign/v3",
+    "crane": "github.com/google/go-containerregistry",
+    "krew": "sigs.k8s.io/krew",
+}
 
 
 @dataclass(frozen=True)
@@ -100,18 +105,16 @@ def monitoring_tool(name: str) -> Path:
 
 
 def release_tool(name: str) -> Path:
-    """Return the executable ``cosign``, ``crane`` or ``registry``, after building it if it is missing.
+    """Return ``cosign``, ``crane``, ``registry`` or ``krew``, after building it if it is missing.
 
     cosign takes some ten minutes, for the clients of clouds.
 
     Raises:
         CannotBuild: there is no Go toolchain, or it failed.
     """
-    module = "cosign" if name == "cosign" else "crane"
-    dependency = (
-        "github.com/sigstore/cosign/v3" if name == "cosign" else "github.com/google/go-containerregistry"
-    )
-    return _build(MODULES / module, f"{module}-{pinned(MODULES / module, dependency)}") / name
+    module = "crane" if name == "registry" else name
+    version = pinned(MODULES / module, _RELEASE_TOOLS[module])
+    return _build(MODULES / module, f"{module}-{version}") / name
 
 
 def _write_stages(programs: Path) -> None:
