@@ -188,14 +188,14 @@ soak-faults: install
 
 # Builds and checks everything that a release publishes, into build/release. `make release PARTS="python images"` for some.
 release: install
-	$(BIN)/python -m deploy.release build/release $(PARTS)
+	$(BIN)/python -m deploy.release build/release $(PARTS) $(if $(REGISTRY),--registry $(REGISTRY)) $(if $(FILES),--files $(FILES))
 
 # Publishes build/release, to the named destinations only: docs/release.md.
 publish: install
 	@$(BIN)/python -m deploy.publish build/release $(if $(REGISTRY),--registry $(REGISTRY)) $(if $(PYPI),--pypi $(PYPI)) \
 	  $(if $(PYPI_UPLOAD),--pypi-upload $(PYPI_UPLOAD)) $(if $(NPM),--npm $(NPM)) $(if $(CRATES),--crates $(CRATES)) \
-	  $(if $(MAVEN),--maven $(MAVEN)) $(if $(GPG),--gpg) $(if $(KEY),--key $(KEY)) $(if $(SIGNING_CONFIG),--signing-config $(SIGNING_CONFIG)) \
-	  $(if $(DRY_RUN),--dry-run)
+	  $(if $(MAVEN),--maven $(MAVEN)) $(if $(FILES),--files $(FILES)) $(if $(GPG),--gpg) $(if $(KEY),--key $(KEY)) $(if $(SIGNING_CONFIG),--signing-config $(SIGNING_CONFIG)) \
+	  $(if $(ARTIFACTHUB),--artifacthub $(ARTIFACTHUB)) $(if $(DRY_RUN),--dry-run)
 
 # A release to registries on this machine, and from there into empty projects: half an hour the first time, for cosign.
 test-release: install

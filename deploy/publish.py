@@ -1,4 +1,4 @@
-"""Publishes what ``make release`` has built: ``make publish REGISTRY=… PYPI=… NPM=… CRATES=… MAVEN=…``.
+"""Publishes what ``make release`` has built: ``make publish REGISTRY=… PYPI=… FILES=… …``.
 
     python -m deploy.publish build/release --registry registry.example/team --npm https://npm.example
 
@@ -15,10 +15,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from deploy.artifact_hub import ChartPublisher
 from deploy.artifacts import GO_MODULE, git
 from deploy.registries import (
     BUNDLE,
     Crate,
+    Download,
     HelmChart,
     MavenLibrary,
     NpmPackage,
@@ -30,7 +32,7 @@ from deploy.registries import (
     SignedFile,
     Signer,
 )
-from deploy.release import digests
+from deploy.release import digests, place
 from gateway import __version__
 
 if TYPE_CHECKING:
@@ -42,8 +44,11 @@ DESTINATIONS: Final = {
     "npm": ("URL", "npm registry"),
     "crates": ("sparse+URL", "index of a registry of crates"),
     "maven": ("URL", "Maven repository"),
+    "files": ("URL", "folder that takes files by PUT: krew's archives, checksums, bills of materials"),
 }
 """Options that say where to publish, each with the form of its value and its meaning."""
+DOWNLOADS: Final = ("CHANGES.md", "provenance.intoto.json", "sbom/*")
+"""The files for download that are not signed by themselves, but by their line in SHA256SUMS."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -81,12 +86,17 @@ def parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--gpg", action="store_true", help="sign the files for Maven with GnuPG's default key"
     )
+    parser.add_argument(
+        "--artifacthub", metavar="FILE", default="", help="artifacthub-repo.yml, for beside the chart"
+    )
     parser.add_argument("--dry-run", action="store_true", help="ask the destinations, and publish nothing")
     parser.add_argument("--allow-changes", action="store_true", help="publish what uncommitted files gave")
     options = parser.parse_args(argv)
     if not any(getattr(options, name) for name in DESTINATIONS):
         names = ", ".join(f"{name.upper()}={form}" for name, (form, _) in DESTINATIONS.items())
         parser.error(f"no destination. Name one at least: {names}")
+    if options.artifacthub and not options.registry:
+        parser.error("--artifacthub needs --registry, which the chart is in")
     for name in (*DESTINATIONS, "pypi_upload"):
         if "@" in getattr(options, name):
             parser.error(
@@ -101,13 +111,14 @@ def chosen(folder: Path, options: argparse.Namespace) -> Iterator[Part]:
     Raises:
         Refused: the release has nothing for a destination.
     """
-    signer = None
+    signer, signed = None, []
     if options.key:
         config = options.signing_config
         signer = Signer(options.key, ("--signing-config", config) if config else ())
-        yield SignedFile(folder / "SHA256SUMS", signer)
+        signed = [SignedFile(file, signer) for file in own_files(folder)]
+        yield from signed
     if options.registry:
-        registry = options.registry.removeprefix("oci://").rstrip("/")
+        registry = place(options.registry)
         images = [OciImage(file, registry) for file in sorted(folder.glob("images/*.oci.tar"))]
         charts = [HelmChart(file, registry) for file in found(folder, "chart/*.tgz")]
         pushed: list[OciImage | HelmChart] = [*images, *charts]
@@ -115,6 +126,8 @@ def chosen(folder: Path, options: argparse.Namespace) -> Iterator[Part]:
             yield part
             if signer:
                 yield Signature(part, signer)
+        if options.artifacthub:
+            yield ChartPublisher(Path(options.artifacthub), registry)
     if options.pypi:
         upload = options.pypi_upload or options.pypi.rstrip("/").removesuffix("/simple") + "/"
         yield from (PythonFile(file, options.pypi, upload) for file in found(folder, "python/*"))
@@ -128,6 +141,16 @@ def chosen(folder: Path, options: argparse.Namespace) -> Iterator[Part]:
         top = folder / "java"
         for pom in found(folder, f"java/**/*-{__version__}.pom"):
             yield MavenLibrary(pom.parent, top, options.maven, options.gpg)
+    if options.files:
+        others = [file for pattern in DOWNLOADS for file in found(folder, pattern)]
+        files = [*own_files(folder), *(one.bundle for one in signed), *others]
+        yield from (Download(file, place(options.files)) for file in files)
+
+
+def own_files(folder: Path) -> list[Path]:
+    """Return the files below *folder* that have a signature of their own: they are downloaded one by one."""
+    files = (folder / "SHA256SUMS", *sorted(folder.glob("krew/*")))
+    return [file for file in files if not file.name.endswith(BUNDLE)]
 
 
 def found(folder: Path, pattern: str) -> list[Path]:
@@ -166,6 +189,11 @@ def check(folder: Path, parts: Sequence[Part], options: argparse.Namespace) -> N
         if definition["internalParameters"]["uncommittedFiles"]:
             raise Refused(
                 f"{folder} was built from uncommitted files: commit them, and run `make release` again"
+            )
+    for name, built_for in definition["externalParameters"].items():
+        if (given := place(getattr(options, name, ""))) and built_for not in ("", given):
+            raise Refused(
+                f"{folder} names {built_for}: run `make release {name.upper()}={given}`, then `make publish`"
             )
     tools = {tool for part in parts for tool in part.tools}
     if missing := sorted(tool for tool in tools if shutil.which(tool) is None):

@@ -1,8 +1,8 @@
 """The registries that a release goes to: what is there already, and the command that adds a file.
 
 Each is asked and written by its own tool, which finds the credentials where it always does: ``crane`` and
-``helm`` (OCI), ``twine`` (Python), ``npm``, ``cargo``, ``mvn``, and ``cosign`` for signatures. The indexes of
-Python, Rust and Java are read over HTTP.
+``helm`` (OCI), ``twine`` (Python), ``npm``, ``cargo``, ``mvn``, ``curl`` (files), and ``cosign``
+(signatures). Files, and the indexes of Python, Rust and Java, are read over HTTP.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import tempfile
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
+from functools import cached_property
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
@@ -226,6 +227,32 @@ class MavenLibrary:
 
 
 @dataclass(frozen=True)
+class Download:
+    """A file in a folder of a server that takes files by PUT. Source: RFC 9110, 9.3.4."""
+
+    file: Path
+    """There by the time that it is published: signatures are made before."""
+    folder: str
+    tools: tuple[str, ...] = ("curl",)
+
+    @property
+    def name(self) -> str:
+        """See ``Part``."""
+        return f"{self.file.name} -> {self.folder}"
+
+    def there(self) -> str:
+        """See ``Part``."""
+        own = self.file.read_bytes() if self.file.exists() else b""
+        found = fetch(f"{self.folder}/{self.file.name}")
+        return _compared(found and _sha256(found), _sha256(own))
+
+    def push(self) -> None:
+        """See ``Part``."""
+        options = ("--fail-with-body", "--silent", "--show-error", "--netrc-optional")
+        run("curl", *options, "--upload-file", str(self.file), f"{self.folder}/{self.file.name}")
+
+
+@dataclass(frozen=True)
 class OciImage:
     """An image in an OCI archive. Source: OCI Image Layout Specification."""
 
@@ -253,7 +280,7 @@ class OciImage:
 
     def there(self) -> str:
         """See ``Part``."""
-        return _compared(_ask_crane("digest", self.reference).strip(), self.digest())
+        return _compared(ask_crane("digest", self.reference).strip(), self.digest())
 
     def push(self) -> None:
         """See ``Part``."""
@@ -289,12 +316,12 @@ class HelmChart:
 
         It is computed from what the registry answers: a signature must not be for another chart.
         """
-        manifest = _ask_crane("manifest", self.reference)
+        manifest = ask_crane("manifest", self.reference)
         return f"sha256:{_sha256(manifest.encode())}" if self._state(manifest) == "same" else ""
 
     def there(self) -> str:
         """See ``Part``."""
-        return self._state(_ask_crane("manifest", self.reference))
+        return self._state(ask_crane("manifest", self.reference))
 
     def _state(self, manifest: str) -> str:
         found = [layer["digest"] for layer in json.loads(manifest)["layers"]] if manifest else [""]
@@ -316,11 +343,20 @@ class Signer:
     options: tuple[str, ...]
     """Further options of signing, such as ``--signing-config FILE``."""
 
-    def public_key(self, folder: str) -> str:
-        """Write the public key into *folder* and return its path."""
-        path = f"{folder}/cosign.pub"
-        run("cosign", "public-key", "--key", self.key, "--outfile", path)
-        return path
+    @cached_property
+    def public_key(self) -> str:
+        """The public key as PEM."""
+        return run("cosign", "public-key", "--key", self.key)
+
+    def has_signed(self, command: str, *what: str) -> bool:
+        """Return whether cosign verifies *what* by *command*.
+
+        Whether the log has the signature is a question for those who install.
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            key = Path(folder, "cosign.pub")
+            key.write_text(self.public_key)
+            return _succeeds("cosign", command, f"--key={key}", "--insecure-ignore-tlog=true", *what)
 
 
 @dataclass(frozen=True)
@@ -338,12 +374,8 @@ class Signature:
 
     def there(self) -> str:
         """See ``Part``."""
-        if not (digest := self.of.digest()):
-            return ""
-        with tempfile.TemporaryDirectory() as folder:
-            # Whether the log has it is a question for those who install.
-            known = ("--key", self.signer.public_key(folder), "--insecure-ignore-tlog=true")
-            return "same" if _succeeds("cosign", "verify", *known, self._by(digest)) else ""
+        digest = self.of.digest()
+        return "same" if digest and self.signer.has_signed("verify", self._by(digest)) else ""
 
     def push(self) -> None:
         """See ``Part``."""
@@ -367,23 +399,22 @@ class SignedFile:
     @property
     def name(self) -> str:
         """See ``Part``."""
-        return f"signature of {self.file.name} -> {self._bundle.name}"
+        return f"signature of {self.file.name} -> {self.bundle.name}"
 
     @property
-    def _bundle(self) -> Path:
+    def bundle(self) -> Path:
+        """The file with the signature."""
         return self.file.with_name(f"{self.file.name}{BUNDLE}")
 
     def there(self) -> str:
         """See ``Part``."""
-        with tempfile.TemporaryDirectory() as folder:
-            known = ("--key", self.signer.public_key(folder), "--insecure-ignore-tlog=true")
-            options = ("--bundle", str(self._bundle), str(self.file))
-            signed = self._bundle.exists() and _succeeds("cosign", "verify-blob", *known, *options)
+        what = (f"--bundle={self.bundle}", str(self.file))
+        signed = self.bundle.exists() and self.signer.has_signed("verify-blob", *what)
         return "same" if signed else ""
 
     def push(self) -> None:
         """See ``Part``."""
-        options = ("--yes", "--key", self.signer.key, *self.signer.options, "--bundle", str(self._bundle))
+        options = ("--yes", "--key", self.signer.key, *self.signer.options, "--bundle", str(self.bundle))
         run("cosign", "sign-blob", *options, str(self.file))
 
 
@@ -441,7 +472,7 @@ def _succeeds(*command: str) -> bool:
     return True
 
 
-def _ask_crane(verb: str, reference: str) -> str:
+def ask_crane(verb: str, reference: str) -> str:
     """Return what crane says about *reference*, and "" if the registry does not have it.
 
     Source: OCI Distribution Specification, error codes.
@@ -454,7 +485,7 @@ def _ask_crane(verb: str, reference: str) -> str:
         raise
 
 
-def _compared(found: str, own: str) -> str:
+def _compared(found: str | bytes, own: str) -> str:
     if not found:
         return ""
     return "same" if found == own else "other"

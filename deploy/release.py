@@ -31,14 +31,14 @@ from importlib.metadata import distribution
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from deploy import artifacts, images, krew, sbom
+from deploy import artifact_hub, artifacts, images, krew, sbom
 from deploy.artifacts import BUILDERS, ROOT, copy_sources, git, pack, source_epoch
 from deploy.pinned import OWN, roots_of, select
 from deploy.version import changes, other_versions
 from gateway import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 REPOSITORY: Final = "https://github.com/admission-gateway/admission-gateway"
 TOOLS: Final = {"go": "go", "typescript": "npm", "rust": "cargo", "java": "mvn"}
@@ -47,6 +47,8 @@ IMAGES: Final = "images"
 PARTS: Final = (*BUILDERS, IMAGES)
 """What can be chosen; the rest needs no tools and is always built."""
 NAME: Final = f"admission-gateway-{__version__}"
+FILES: Final = f"{REPOSITORY}/releases/download/v{__version__}"
+"""Where the files for download are by default: on the page of the tag."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -61,6 +63,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         default=[],
         help="further option for the builder of images",
     )
+    parser.add_argument(
+        "--registry", metavar="HOST/PATH", default="", type=place, help="registry that the chart names"
+    )
+    parser.add_argument(
+        "--files", metavar="URL", default=FILES, type=place, help="folder with krew/, for its manifest"
+    )
     parser.add_argument("--allow-changes", action="store_true", help="build from uncommitted files")
     options = parser.parse_args(argv)
     for unknown in set(options.parts) - set(PARTS):
@@ -71,7 +79,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     try:
-        for line in build(folder, options.parts or PARTS, options.image_option):
+        places = {"registry": options.registry, "files": options.files}
+        for line in build(folder, options.parts or PARTS, places, options.image_option):
             sys.stdout.write(f"release: {line}\n")
         check(folder)
     except subprocess.CalledProcessError as error:
@@ -85,8 +94,18 @@ def uncommitted() -> list[str]:
     return [f"{len(changed)} files are not committed, such as {changed[0][3:]}"] if changed else []
 
 
-def build(folder: Path, parts: Sequence[str], image_options: Sequence[str] = ()) -> list[str]:
-    """Build *parts*, and what needs no tools, into the empty *folder*; return a line for each left out."""
+def place(destination: str) -> str:
+    """Return a registry or URL in one form: without ``oci://`` and without a slash at the end."""
+    return destination.removeprefix("oci://").rstrip("/")
+
+
+def build(
+    folder: Path, parts: Sequence[str], places: Mapping[str, str], image_options: Sequence[str] = ()
+) -> list[str]:
+    """Build *parts*, and what needs no tools, into the empty *folder*; return a line for each left out.
+
+    *places* has the destinations that the release itself names, by their options.
+    """
     left_out = []
     for language in (part for part in parts if part != IMAGES):
         tool = TOOLS.get(language, "python3")
@@ -95,10 +114,15 @@ def build(folder: Path, parts: Sequence[str], image_options: Sequence[str] = ())
         else:
             artifacts.build(language, folder)
     if (folder / "python").exists():
-        krew.build(folder, f"{REPOSITORY}/releases/download/v{__version__}")
-    pack_sources("deploy/chart", "admission-gateway", folder / "chart" / f"{NAME}.tgz")
+        krew.build(folder, places["files"])
+    pack_chart(folder / "chart" / f"{NAME}.tgz", places["registry"])
     context = folder / "images" / f"{NAME}-context.tar.gz"
-    pack_sources("", NAME, context, image_sources())
+    with tempfile.TemporaryDirectory() as scratch:
+        tree = Path(scratch, NAME)
+        for pattern in image_sources():
+            copy_sources(tree, ROOT / pattern)
+        context.parent.mkdir()
+        pack(tree, context)
     if IMAGES in parts and images.builder():
         images.build(context, list(images.IMAGES), image_options)
     elif IMAGES in parts:
@@ -107,25 +131,22 @@ def build(folder: Path, parts: Sequence[str], image_options: Sequence[str] = ())
     (folder / "sbom" / f"{NAME}.cdx.json").write_text(requirements_sbom())
     (folder / "CHANGES.md").write_text(changes(__version__))
     provenance = folder / "provenance.intoto.json"
-    provenance.write_text(json.dumps(statement(folder), indent=2) + "\n")
+    provenance.write_text(json.dumps(statement(folder, places), indent=2) + "\n")
     (folder / "SHA256SUMS").write_text("".join(f"{sha}  {name}\n" for name, sha in digests(folder).items()))
     return left_out
 
 
-def pack_sources(part: str, top: str, target: Path, patterns: Sequence[str] = ()) -> None:
-    """Pack the files below *part* of the repository into *target*, in a folder called *top*.
-
-    With *patterns* only the files below one of them.
-    """
+def pack_chart(target: Path, registry: str) -> None:
+    """Pack the chart into *target*, with what Artifact Hub shows of this version, images in *registry*."""
     target.parent.mkdir()
     with tempfile.TemporaryDirectory() as scratch:
-        tree = Path(scratch, "tree")
-        for pattern in patterns or [part]:
-            copy_sources(tree, ROOT / pattern)
-        (tree / part).rename(Path(scratch, top))
-        for name in ignored(Path(scratch, top, ".helmignore")):
-            shutil.rmtree(Path(scratch, top, name))
-        pack(Path(scratch, top), target)
+        copy_sources(Path(scratch), ROOT / "deploy" / "chart")
+        chart = Path(scratch, "deploy", "chart").rename(Path(scratch, "admission-gateway"))
+        for name in ignored(chart / ".helmignore"):
+            shutil.rmtree(chart / name)
+        about = chart / "Chart.yaml"
+        about.write_text(artifact_hub.annotated(about.read_text(), changes(__version__), registry))
+        pack(chart, target)
 
 
 def ignored(file: Path) -> list[str]:
@@ -157,8 +178,8 @@ def digests(folder: Path) -> dict[str, str]:
     return {path.relative_to(folder).as_posix(): _sha256(path) for path in paths}
 
 
-def statement(folder: Path) -> dict[str, Any]:
-    """Return the provenance of all files below *folder*. It names no time and no machine.
+def statement(folder: Path, places: Mapping[str, str]) -> dict[str, Any]:
+    """Return the provenance of all files below *folder*, with *places*. It names no time and no machine.
 
     Source: in-toto Attestation Framework, Statement v1; SLSA Provenance v1.
     """
@@ -170,7 +191,7 @@ def statement(folder: Path) -> dict[str, Any]:
         "predicate": {
             "buildDefinition": {
                 "buildType": f"{REPOSITORY}/make-release/v1",
-                "externalParameters": {"version": __version__},
+                "externalParameters": {"version": __version__, **places},
                 "internalParameters": {
                     "SOURCE_DATE_EPOCH": source_epoch(),
                     "uncommittedFiles": len(git("status", "--porcelain").splitlines()),

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from deploy import images, publish, registries
+from deploy import publish, registries
 from deploy.artifacts import ROOT, git
 from deploy.registries import (
     Crate,
+    Download,
     HelmChart,
     MavenLibrary,
     NpmPackage,
@@ -29,7 +30,7 @@ from deploy.registries import (
 )
 from deploy.release import digests
 from gateway import __version__
-from tests.release.registries import Registries
+from tests.release.registries import TOKEN, Registries
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,6 +68,7 @@ def release(tmp_path: Path) -> Path:
     definition = {
         "resolvedDependencies": [{"digest": {"gitCommit": git("rev-parse", "HEAD")}}],
         "internalParameters": {"uncommittedFiles": 0},
+        "externalParameters": {"version": __version__, "files": "https://files.example/v1"},
     }
     statement = {"predicate": {"buildDefinition": definition}}
     (tmp_path / "provenance.intoto.json").write_text(json.dumps(statement))
@@ -87,6 +89,7 @@ def release(tmp_path: Path) -> Path:
             ("--pypi", "https://python.example", "--pypi-upload", "https://me@i.example"),
             "--pypi-upload has credentials",
         ),
+        (("--npm", "https://npm.example", "--artifacthub", "a.yml"), "--artifacthub needs --registry"),
     ],
 )
 def test_a_command_line_without_destination_or_with_credentials_is_refused(
@@ -155,6 +158,43 @@ def test_a_release_of_other_sources_is_refused(release: Path, old: str, new: str
     with pytest.raises(Refused, match=refusal):
         publish.check(release, [], OPTIONS)
     publish.check(release, [], argparse.Namespace(allow_changes=True))
+
+
+def test_a_release_whose_manifest_names_another_place_is_refused(release: Path) -> None:
+    for files in ("https://files.example/v1", "https://files.example/v1/", ""):
+        publish.check(release, [], argparse.Namespace(allow_changes=False, files=files))
+    refusal = r"names https://files\.example/v1: run `make release FILES=https://b\.example`, then `make pub"
+    with pytest.raises(Refused, match=refusal):
+        publish.check(release, [], argparse.Namespace(allow_changes=False, files="https://b.example/"))
+
+
+def test_files_for_download_are_signed_one_by_one_or_listed(release: Path) -> None:
+    for name in ("SHA256SUMS.sigstore.json", "krew/admission.yaml", "sbom/all.cdx.json"):
+        (release / name).parent.mkdir(exist_ok=True)
+        (release / name).touch()
+    options = publish.parsed([str(release), "--files", "https://files.example/v1", "--key", "cosign.key"])
+    names = [part.name for part in publish.chosen(release, options)]
+    signed = ("SHA256SUMS", "admission.yaml")
+    assert names[:2] == [f"signature of {name} -> {name}.sigstore.json" for name in signed]
+    files = [*signed, *(f"{name}.sigstore.json" for name in signed)]
+    files += ["CHANGES.md", "provenance.intoto.json", "all.cdx.json"]
+    assert names[2:] == [f"{name} -> https://files.example/v1" for name in files]
+
+
+def test_a_folder_of_files_tells_what_it_has_and_takes_new_ones(
+    server: Registries, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = Download(tmp_path / "admission.yaml", server.downloads)
+    assert part.there() == ""
+    part.file.write_bytes(b"content")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(Refused, match=r"(?s)`curl --fail-with-body` failed .* 401"):
+        part.push()
+    (tmp_path / ".netrc").write_text(f"machine 127.0.0.1 login me password {TOKEN}\n")
+    part.push()
+    assert part.there() == "same"
+    part.file.write_bytes(b"changed")
+    assert part.there() == "other"
 
 
 def test_a_destination_needs_its_part_of_the_release(release: Path) -> None:
@@ -290,14 +330,3 @@ def test_make_gives_every_destination_to_the_program() -> None:
     made = publish.parsed(shlex.split(line.partition("-m deploy.publish ")[2]))
     assert {name: getattr(made, name) for name in given} == given
     assert (made.dry_run, made.gpg, made.allow_changes) == (True, True, False)
-
-
-def test_the_images_are_those_of_the_bake_file() -> None:
-    bake = (ROOT / "deploy" / "docker-bake.hcl").read_text()
-    (listed,) = re.findall(r'group "default" \{ targets = (\[.*\]) \}', bake)
-    assert json.loads(listed) == list(images.IMAGES)
-    for name, (dockerfile, arguments) in images.IMAGES.items():
-        (target,) = re.findall(rf'target "{name}" \{{(.*?)^\}}', bake, re.MULTILINE | re.DOTALL)
-        assert f'"deploy/{dockerfile}"' in target
-        for variable, value in arguments.items():
-            assert f'{variable} = "{value}"' in target

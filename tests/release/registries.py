@@ -1,4 +1,4 @@
-"""Registries on loopback: a Python index, npm, crates and Maven, as far as their own tools need them.
+"""Registries on loopback: a Python index, npm, crates, Maven and files, as far as their own tools need them.
 
 A client with ``TOKEN`` can upload a file to each, once under a name. Every client can download it.
 
@@ -83,6 +83,7 @@ class Registries:
         self.npm = f"{self.url}/npm"
         self.crates = f"sparse+{self.url}/crates/index/"
         self.maven = f"{self.url}/maven"
+        self.downloads = f"{self.url}/files"
         config = {"dl": f"{self.url}/crates/dl", "api": f"{self.url}/crates"}
         self.files["/crates/index/config.json"] = json.dumps(config).encode()
 
@@ -103,10 +104,8 @@ class Registries:
 
     def write(self, path: str, kind: str, body: bytes) -> tuple[int, bytes]:
         """Take what was sent to *path*; return status and answer."""
-        registry = path.split("/")[1]
-        new = {"pypi": self._python, "npm": self._npm, "crates": self._crate, "maven": self._maven}[registry](
-            path, kind, body
-        )
+        registries = {"pypi": self._python, "npm": self._npm, "crates": self._crate}
+        new = registries.get(path.split("/")[1], self._file)(path, kind, body)
         # Only Maven's lists of versions, with their checksums, are written again.
         if any(name in self.files and "maven-metadata.xml" not in name for name in new):
             return 409, b"{}"
@@ -148,7 +147,7 @@ class Registries:
             f"/crates/dl/{name}/{version}/download": crate,
         }
 
-    def _maven(self, path: str, _: str, body: bytes) -> dict[str, bytes]:
+    def _file(self, path: str, _: str, body: bytes) -> dict[str, bytes]:
         return {path: body}
 
 

@@ -59,8 +59,11 @@ def wheels(folder: Path) -> Path:
     return folder
 
 
-def build(folder: Path) -> list[str]:
-    """Build a release into *folder*, its images without a registry; return the parts that it has."""
+def build(folder: Path, *places: str) -> list[str]:
+    """Build a release into *folder*, its images without a registry; return the parts that it has.
+
+    *places* are the options for the destinations that the release itself names.
+    """
     parts = [part for part, tool in release.TOOLS.items() if shutil.which(tool)]
     options: list[str] = []
     environment: dict[str, str] = {}
@@ -71,7 +74,17 @@ def build(folder: Path) -> list[str]:
         environment["CONTAINERS_STORAGE_CONF"] = str(store.settings())
         options = [f"--image-option={option}" for option in (*store.offline(), *store.offline_go())]
         parts.append(release.IMAGES)
-    command = (sys.executable, "-m", "deploy.release", "--allow-changes", *options, folder, "python", *parts)
+    command = (
+        sys.executable,
+        "-m",
+        "deploy.release",
+        "--allow-changes",
+        *options,
+        *places,
+        folder,
+        "python",
+        *parts,
+    )
     run(*command, environment=environment)
     return ["python", *parts]
 
@@ -92,6 +105,11 @@ class Publisher:
         """Put the credentials where each tool has them, make a key, and find the programs."""
         host = self.registries.url.removeprefix("http:")
         (self.home / ".npmrc").write_text(f"{host}/npm/:_authToken={TOKEN}\n")
+        login = f"machine 127.0.0.1 login me password {TOKEN}\n"
+        (self.home / ".netrc").write_text(login)
+        (self.home / "artifacthub-repo.yml").write_text(
+            "repositoryID: 00000000-0000-0000-0000-000000000000\n"
+        )
         (self.home / ".m2").mkdir()
         server = f"<id>release</id><username>me</username><password>{TOKEN}</password>"
         settings = f"<settings><servers><server>{server}</server></servers></settings>"
@@ -140,8 +158,10 @@ class Publisher:
             "crates": (self.registries.crates, "rust"),
             "maven": (self.registries.maven, "java"),
             "pypi": (self.registries.pypi, "python"),
+            "files": (self.registries.downloads, "python"),
         }
         arguments = [f"--{name}={url}" for name, (url, part) in destinations.items() if part in self.parts]
+        arguments.append(f"--artifacthub={self.home}/artifacthub-repo.yml")
         keys = (f"--key={self.home}/cosign.key", f"--signing-config={self.home}/no-log.json")
         if "GNUPGHOME" in self.environment:
             arguments.append("--gpg")

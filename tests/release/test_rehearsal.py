@@ -6,10 +6,12 @@ import json
 import os
 import re
 import shutil
+import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
+import yaml
 
 from gateway import __version__
 from tests.e2e.binaries import chart_tool, release_tool
@@ -49,12 +51,12 @@ def publisher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Publisher]:
     folder = tmp_path_factory.mktemp("release")
     for path in (folder, folder.parent):
         path.chmod(0o755)
-    parts = build(folder / "release")
     (folder / "home").mkdir()
-    upstream = npm_upstream() if "typescript" in parts else ""
+    upstream = npm_upstream() if shutil.which("npm") else ""
     with Registries(wheels(folder / "wheels"), upstream) as registries, ExitStack() as stack:
         oci, host = start_oci_registry()
         stack.callback(oci.stop)
+        parts = build(folder / "release", f"--files={registries.downloads}", f"--registry={host}/team")
         publisher = Publisher(folder / "release", registries, f"{host}/team", folder / "home", parts)
         stack.callback(publisher.close)
         yield publisher
@@ -100,7 +102,7 @@ def test_other_content_under_the_version_is_refused(published: Publisher) -> Non
 def test_signatures_are_verified_by_the_commands_of_the_page(published: Publisher) -> None:
     (section,) = re.findall(r"^## Verify\n(.*?)^## ", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     commands = "".join(re.findall(r"^```sh\n(.*?)^```$", section, re.MULTILINE | re.DOTALL))
-    assert commands.count("cosign verify") == 3
+    assert commands.count("cosign verify") == 4
     # The key of the rehearsal is in no public log.
     text = commands.replace("cosign.pub", f"{published.home}/cosign.pub --insecure-ignore-tlog=true")
     text = text.replace("REGISTRY", published.oci).replace("0.2.0", __version__)
@@ -110,7 +112,7 @@ def test_signatures_are_verified_by_the_commands_of_the_page(published: Publishe
     sums = published.release / "SHA256SUMS"
     content = sums.read_text()
     sums.write_text(content.replace("a", "b", 1))
-    (line,) = (line for line in text.splitlines() if line.startswith("cosign verify-blob"))
+    (line,) = (line for line in text.splitlines() if line.endswith(" SHA256SUMS") and "blob" in line)
     with pytest.raises(AssertionError, match="invalid signature"):
         run("sh", "-ec", line, cwd=published.release, environment=published.environment)
     sums.write_text(content)
@@ -129,6 +131,39 @@ def test_the_gateway_of_the_index_answers_a_review(published: Publisher, tmp_pat
     path = {"PATH": f"{place}/bin{os.pathsep}{os.environ['PATH']}"}
     output = run(*review, "--config", "gateway.yaml", cwd=tmp_path, environment=path)
     assert '"allowed":true' in output
+
+
+def test_krew_installs_the_plug_in_by_the_command_of_the_page(published: Publisher, tmp_path: Path) -> None:
+    (documented,) = re.findall(r"`kubectl krew (install [^`]+)`", PAGE.read_text())
+    command = documented.replace("FILES", published.registries.downloads)
+    # In place of the public index, which krew downloads first.
+    (index := tmp_path / "index").mkdir()
+    author = ("-c", "user.name=me", "-c", "user.email=me@release.example")
+    run("git", "init", "--quiet", cwd=index)
+    run("git", *author, "commit", "--quiet", "--allow-empty", "--message=none", cwd=index)
+    environment = {"KREW_ROOT": str(tmp_path / "krew"), "KREW_DEFAULT_INDEX_URI": str(index)}
+    run(release_tool("krew"), *command.split(), cwd=tmp_path, environment=environment)
+    run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare")
+    path = {"PATH": f"{tmp_path}/krew/bin:{tmp_path}/bare/bin:/usr/bin:/bin"}
+    shown = run("kubectl-admission", "--help", cwd=tmp_path, environment=path)
+    assert shown.startswith("usage: kubectl admission ")
+
+
+def test_artifact_hub_finds_changes_and_images_of_the_chart_and_its_publisher(
+    published: Publisher, tmp_path: Path
+) -> None:
+    chart = f"oci://{published.oci}/charts/admission-gateway"
+    helm = (chart_tool("helm"), "show", "chart", chart, "--plain-http", "--version", __version__)
+    shown = run(*helm, cwd=tmp_path, environment={"HOME": str(tmp_path)})
+    annotations = yaml.safe_load(shown[shown.index("annotations:") :])["annotations"]
+    images = {one["name"]: one["image"] for one in yaml.safe_load(annotations["artifacthub.io/images"])}
+    assert images["admission-gateway"] == f"{published.oci}/admission-gateway:{__version__}"
+    assert len(yaml.safe_load(annotations["artifacthub.io/changes"])) > 1
+    place = f"{published.oci}/charts/admission-gateway"
+    (layer,) = json.loads(published.run("crane", "manifest", f"{place}:artifacthub.io"))["layers"]
+    assert layer["mediaType"] == "application/vnd.cncf.artifacthub.repository-metadata.layer.v1.yaml"
+    about = published.run("crane", "blob", f"{place}@{layer['digest']}")
+    assert about == (published.home / "artifacthub-repo.yml").read_text()
 
 
 def project_of(published: Publisher, language: Language, folder: Path) -> Published:
