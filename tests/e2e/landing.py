@@ -33,7 +33,7 @@ SECONDS: Final = FOLDER / "seconds.txt"
 
 WHOLE_ONLY: Final = (
     *("engine_installation", "gatekeeper_worker", "kubewarden_worker", "kyverno_worker"),
-    *("argocd", "migrate", "migrate_kyverno", "other_engines"),
+    *("argocd", "migrate", "migrate_kyverno", "other_engines", "chart_registry"),
 )
 """Files that only the whole run has: their programs take many minutes to build."""
 MAIN: Final[dict[str, tuple[str, ...]]] = {
