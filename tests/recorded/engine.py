@@ -22,6 +22,7 @@ from gateway.pure.core.review import V1
 from gateway.pure.openapi.documents import built_in_schemas
 from gateway.pure.openapi.schemas import Schemas
 from tests.engines import INLINE, snapshot_of
+from tests.kit import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -106,14 +107,17 @@ class RecordedEngine:
         """Return what the engine makes of *request* at *path*."""
         head = {"apiVersion": V1, "kind": "AdmissionReview"}
         selection = snapshot_of(self._engine).paths[path]
-        return self._runner.run(self._engine.dry_run(orjson.dumps({**head, "request": request}), [selection]))
+        body = orjson.dumps({**head, "request": request})
+        return self._runner.run(self._engine.dry_run(body, [selection], budget_s=PATIENCE_S))
 
     async def _answer(self, operation: Operation) -> Json:
         paths = snapshot_of(self._engine).paths
         head = {"apiVersion": V1, "kind": "AdmissionReview"}
         runs = [
             await self._engine.dry_run(
-                orjson.dumps({**head, "request": {"uid": "u", **review.request}}), [paths[path]]
+                orjson.dumps({**head, "request": {"uid": "u", **review.request}}),
+                [paths[path]],
+                budget_s=PATIENCE_S,
             )
             for review in operation.reviews
             for path in review.paths
