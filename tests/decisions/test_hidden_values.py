@@ -53,7 +53,7 @@ def quoted(value: str, held: dict[str, object]) -> list[Answer]:
 def shown(folder: Path, answers: list[Answer]) -> list[str]:
     """Return what log, pages and recording have of *answers*."""
     lines, _ = logged(folder, answers)
-    pages = [detailed_page_json(one) for one in kept(*answers).recent(limit=1000)]
+    pages = [detailed_page_json(one) for one in kept(*answers).read().recent(limit=1000)]
     (folder / "recording").mkdir()
     recorded = record(folder / "recording", *answers)
     assert len(lines) == len(pages) == len(recorded) == len(answers)

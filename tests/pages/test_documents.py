@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
 from bisect import bisect_left
 from html import escape
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -17,12 +19,15 @@ from hypothesis import strategies as st
 from gateway.config.kinds.serving_settings import PageSettings
 from gateway.observe.decisions import namespaces as namespace_counts
 from gateway.observe.decisions.namespaces import NamespaceCounts
+from gateway.observe.decisions.recent import DecisionFilter, RecentDecisions
+from gateway.observe.decisions.record import record_of
 from gateway.observe.telemetry.metrics import SECONDS, Metrics
 from gateway.observe.telemetry.window import EVERY_S, KEPT, Window, percentile
 from gateway.pure.core.verdict import Denied, Failed, FailureReason
 from gateway.server.pages.documents import merge, page_of
 from gateway.server.pages.namespaces import table
 from gateway.server.pages.notices import in_rollout, notices
+from gateway.server.pages.process import OneProcess
 from gateway.server.pages.routes import EXPLAINED_AT_ONCE, Pages
 from gateway.server.pages.state import PageRequest, encoded
 from gateway.server.serving.message import HttpRequest, Response
@@ -32,6 +37,7 @@ from tests.decisions.kit import answer
 from tests.pages.kit import counts, decision, decisions_part, overview_part
 
 if TYPE_CHECKING:
+    from gateway.observe.decisions.record import DecisionRecord
     from gateway.pure.core.verdict import Verdict
     from gateway.pure.core.webhook import FailurePolicy, Mode
 
@@ -261,6 +267,43 @@ def test_a_path_has_its_methods_and_formats(method: bytes, target: bytes, status
     access = PageAccess(PageSettings(), "127.0.0.1:1")
     pages = Pages(_Parts(decisions_part()), lambda: access)
     assert answered(pages, target, method).status == status
+
+
+@pytest.mark.parametrize(
+    ("target", "root"), [(b"/decisions/a%2Fb", "../"), (b"/decisions/a/b", "../../"), (b"/decisions", "./")]
+)
+def test_links_lead_to_the_root_from_a_name_with_a_slash(target: bytes, root: str) -> None:
+    access = PageAccess(PageSettings(), "127.0.0.1:1")
+    part = decisions_part() | {"decision": decision(), "endpointNames": {}}
+    html = answered(Pages(_Parts(part), lambda: access), target).body.decode()
+    assert f'<a href="{root}namespaces">' in html
+
+
+@pytest.mark.parametrize(("limit", "shown"), [("0", 1), ("2", 2), ("-1", 3), ("٢", 3), ("9" * 400, 3)])
+def test_a_limit_is_a_number_of_decisions(limit: str, shown: int) -> None:
+    found = merged("decisions", decisions_part(*[decision()] * 3), query={"limit": limit})
+    assert len(found["decisions"]) == shown
+
+
+async def test_decisions_are_searched_in_the_thread_of_the_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[str] = []
+
+    def matches(wanted: DecisionFilter, record: DecisionRecord) -> bool:
+        threads.append(threading.current_thread().name)
+        return wanted.uid in ("", record.uid)
+
+    monkeypatch.setattr(DecisionFilter, "matches", matches)
+    denied = answer({"a.policies.test": Denied(403, message="no")}, review=request(uid="u-1"))
+    recent = RecentDecisions()
+    recent.keep_shadowed(record_of(denied, 0.1, 1.0, "d"))
+    state: Any = SimpleNamespace(started_at=0.0, snapshot=SimpleNamespace(backends=SimpleNamespace(pools={})))
+    window: Any = None
+    process = OneProcess(lambda: state, window, recent, NamespaceCounts(), act=window)
+    (listed,) = await process.parts(PageRequest("/decisions", {"webhook": "a.policies.test"}))
+    (one,) = await process.parts(PageRequest("/decisions/u-1", {}))
+    assert [len(listed["decisions"]), one["decision"]["uid"]] == [1, "u-1"]
+    assert len(threads) == 2
+    assert all(name.startswith("pages") for name in threads)
 
 
 # -- numbers --------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 A burst is of one webhook and one namespace, and ends with ``ENDS_AFTER_S`` without a denial. Its last denial
 is held as the answer itself, so that one that is displaced at once costs nothing; its record is made when
-somebody reads it.
+somebody reads it, in the thread of the reader.
 """
 
 from __future__ import annotations
@@ -38,12 +38,27 @@ def key_of(answer: Answer) -> Place:
     return "", "", evaluation.request.namespace
 
 
+class _Once(Generic[T]):
+    """Makes a denial when it is called first, by one thread at a time."""
+
+    __slots__ = ("_made", "_make")
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make: Callable[[], T] | None = make
+        self._made: T
+
+    def __call__(self) -> T:
+        if self._make is not None:
+            self._made, self._make = self._make(), None
+        return self._made
+
+
 @dataclass(slots=True)
 class _Burst(Generic[T]):
     first: T
     at: float
     """When its last denial came, in monotonic seconds."""
-    last: T | Callable[[], T] | None = None
+    last: Callable[[], T] | None = None
 
 
 class Bursts(Generic[T]):
@@ -77,10 +92,11 @@ class Bursts(Generic[T]):
         had_last, burst.last = burst.last is not None, last
         return had_last
 
-    def __iter__(self) -> Iterator[T]:
+    def __iter__(self) -> Iterator[T | Callable[[], T]]:
+        """Yield the first denial of each burst, and what makes the last one."""
         for burst in self._bursts.values():
             yield burst.first
-            if callable(burst.last):
-                burst.last = burst.last()
             if burst.last is not None:
+                if not isinstance(burst.last, _Once):
+                    burst.last = _Once(burst.last)
                 yield burst.last

@@ -57,13 +57,17 @@ class NamespaceCounts:
             else:
                 cell[_DENIED if type(verdict) is Denied else _FAILED_CLOSED] += 1
 
-    def document(self) -> dict[str, Any]:
-        """Return the counts as JSON: ``cells``, and ``leftOut``; can run in a thread."""
+    def document(self, webhook: tuple[str, str, str] | None = None) -> dict[str, Any]:
+        """Return the counts as JSON: ``cells``, and ``leftOut``; can run in a thread.
+
+        With the phase, configuration and name of a *webhook* only its own.
+        """
         return {
             "cells": [
                 dict(zip(("namespace", "phase", "configuration", "webhook"), key, strict=True))
                 | dict(zip(COUNTS, cell, strict=True))
                 for key, cell in list(self._cells.items())
+                if webhook is None or key[1:] == webhook
             ],
             "leftOut": self.left_out,
         }

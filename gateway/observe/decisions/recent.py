@@ -20,7 +20,7 @@ import time
 from collections import OrderedDict
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import orjson
 
@@ -111,6 +111,25 @@ class DecisionFilter:
 EVERYTHING: Final = DecisionFilter()
 
 
+class Kept(NamedTuple):
+    """What was kept at one moment. To read it takes milliseconds, which another thread may spend."""
+
+    decisions: Sequence[RecentDecision | Callable[[], RecentDecision]]
+    shadowed: Sequence[RecentDecision]
+
+    def recent(self, wanted: DecisionFilter = EVERYTHING, limit: int | None = None) -> list[RecentDecision]:
+        """Return the decisions that *wanted* matches, the latest first, at most *limit*."""
+        made = (one() if callable(one) else one for one in self.decisions)
+        # The first of a burst may be in a ring, too.
+        every = {id(one): one for one in made}.values()
+        found = _with_shadows(sorted(every, key=_time, reverse=True), self.shadowed)
+        return sorted((one for one in found if wanted.matches(one.record)), key=_time, reverse=True)[:limit]
+
+    def find(self, uid: str) -> RecentDecision | None:
+        """Return the latest decision with *uid*; None if it was not kept, or not for long enough."""
+        return next(iter(self.recent(DecisionFilter(uid=uid), 1)), None)
+
+
 class RecentDecisions:
     """Keeps some of the decisions that it is offered. For one event loop."""
 
@@ -175,18 +194,10 @@ class RecentDecisions:
         """Denials, failures and fail-opens before this time are gone, in seconds since 1970; 0 if none."""
         return max(self._noteworthy.since, self._brief.since)
 
-    def recent(self, wanted: DecisionFilter = EVERYTHING, limit: int = 100) -> list[RecentDecision]:
-        """Return the decisions that *wanted* matches, the latest first, at most *limit*."""
-        kept = (self._noteworthy, self._brief, self._bursts, self._others)
-        # The first of a burst may be in a ring, too.
-        every = {id(one): one for some in kept for one in some}.values()
-        found = _with_shadows(sorted(every, key=_time, reverse=True), self._shadowed)
-        return sorted((one for one in found if wanted.matches(one.record)), key=_time, reverse=True)[:limit]
-
-    def find(self, uid: str) -> RecentDecision | None:
-        """Return the latest decision with *uid*; None if it was not kept, or not for long enough."""
-        found = self.recent(DecisionFilter(uid=uid), 1)
-        return found[0] if found else None
+    def read(self) -> Kept:
+        """Return what is kept now."""
+        decisions = [*self._noteworthy, *self._brief, *self._bursts, *self._others]
+        return Kept(decisions, list(self._shadowed))
 
     def _keep_briefly(self, make: Callable[..., RecentDecision], answer: Answer, now: float) -> None:
         """Keep the decision that *make* makes of *answer*, which came at *now*, without details."""

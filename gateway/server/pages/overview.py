@@ -40,13 +40,13 @@ SHOWN_EXCEPTIONS: Final = 200
 _TIMELINE: Final = ("calls", "denied", "failedClosed", "failedOpen")
 
 
-async def part(state: ProcessState, window: Window) -> Json:
-    """Return the part of this process."""
+async def part(state: ProcessState, window: Window, only: tuple[str, str, str] | None = None) -> Json:
+    """Return the part of this process; with the phase, configuration and name of *only* one webhook."""
     # In a thread, because it reads and parses certificates.
-    return await in_thread(_part, state, await window.take())
+    return await in_thread(_part, state, await window.take(), only)
 
 
-def _part(state: ProcessState, recent: Recent) -> Json:
+def _part(state: ProcessState, recent: Recent, only: tuple[str, str, str] | None) -> Json:
     config = state.config
     nothing = Numbers()
 
@@ -82,7 +82,9 @@ def _part(state: ProcessState, recent: Recent) -> Json:
         "faults": list(state.faults[:SHOWN_PROBLEMS]),
         "reviews": {phase: counted((phase, "")) for phase in ("mutate", "validate")},
         "webhooks": [
-            _webhook(webhook, state) | counted((webhook.phase, webhook.name)) for webhook in config.webhooks
+            _webhook(webhook, state) | counted((webhook.phase, webhook.name))
+            for webhook in config.webhooks
+            if only in (None, (webhook.phase, webhook.configuration, webhook.name))
         ],
         "pools": [_pool(name, backend) for name, backend in state.snapshot.backends.pools.items()],
         "servers": [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Final
 
 import orjson
@@ -22,9 +21,9 @@ from gateway.server.rollout.store import StoreError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
-    from gateway.observe.decisions.document import DecisionDocument
+    from gateway.observe.decisions.document import DecisionDocument, DetailedDocument
     from gateway.observe.decisions.namespaces import NamespaceCounts
-    from gateway.observe.decisions.recent import RecentDecision, RecentDecisions
+    from gateway.observe.decisions.recent import Kept, RecentDecision, RecentDecisions
     from gateway.observe.telemetry.window import Window
     from gateway.server.pages.state import Json, PageRequest, ProcessState
 
@@ -106,28 +105,36 @@ class OneProcess:
             return await self._change(request, state)
         if request.path.startswith(rollouts.PATH):
             return await in_thread(rollouts.part_of_one, state, request.path.removeprefix(rollouts.PATH))
-        one = self._recent.find(request.path.removeprefix(DECISIONS))
-        decision = None if one is None else await in_thread(detailed_page_json, one)
+        decision = await in_thread(_decision, self._recent.read(), request.path.removeprefix(DECISIONS))
         return {"decision": decision, "endpointNames": _endpoint_names([decision] if decision else [], state)}
 
     async def _decisions(self, request: PageRequest, state: ProcessState) -> Json:
-        found = self._recent.recent(_filter(request.query), sys.maxsize)
+        wanted, limit = _filter(request.query), limit_of(request.query)
+        kept = self._recent.read()
         return {
-            **await in_thread(_decisions, found, limit_of(request.query)),
+            **await in_thread(lambda: _decisions(kept.recent(wanted), limit)),
             "leftOut": self._recent.left_out,
             "lost": self._lost(),
             "sinceSeconds": self._recent.since or state.started_at,
         }
 
     async def _webhook(self, request: PageRequest, state: ProcessState) -> Json:
-        place = tuple(request.query.get(one, "") for one in ("configuration", "name"))
-        found = self._recent.recent(DecisionFilter(webhook="/".join(place)), sys.maxsize)
-        decided = [one for one in found if place_of(one.record)[:2] == place]
+        phase, configuration, name = (
+            request.query.get(one, "") for one in ("phase", "configuration", "name")
+        )
+        place = configuration, name
+        kept = self._recent.read()
+
+        def groups() -> Json:
+            found = kept.recent(DecisionFilter(webhook="/".join(place)))
+            decided = [one for one in found if place_of(one.record)[:2] == place]
+            return {"groups": _decisions(decided, SHOWN_GROUPS)["groups"]}
+
         return {
-            "overview": await overview.part(state, self._window),
-            "groups": (await in_thread(_decisions, decided, SHOWN_GROUPS))["groups"],
+            "overview": await overview.part(state, self._window, (phase, *place)),
+            **await in_thread(groups),
             "lost": self._lost(),
-            **await in_thread(self._namespaces.document),
+            **await in_thread(self._namespaces.document, (phase, *place)),
         }
 
     def _lost(self) -> list[tuple[str, str, str, int]]:
@@ -162,6 +169,11 @@ class OneProcess:
             return {"decisions": [], "notReached": [], "error": str(error)}
 
 
+def _decision(kept: Kept, uid: str) -> DetailedDocument | None:
+    one = kept.find(uid)
+    return None if one is None else detailed_page_json(one)
+
+
 def _filter(query: Mapping[str, str]) -> DecisionFilter:
     return DecisionFilter(**{field: query.get(name, "").strip() for name, field in FILTERS.items()})
 
@@ -185,4 +197,4 @@ def _decisions(found: Sequence[RecentDecision], limit: int) -> Json:
 def limit_of(query: Mapping[str, str]) -> int:
     """Return the parameter ``limit``: how many decisions are wanted at most."""
     limit = number_in(query, "limit")
-    return _USUAL_DECISIONS if limit is None else min(limit, MAX_DECISIONS)
+    return _USUAL_DECISIONS if limit is None else min(max(limit, 1), MAX_DECISIONS)

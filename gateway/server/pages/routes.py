@@ -211,7 +211,7 @@ def _plan(
     actions = {one["action"]: one for one in found["plan"]["actions"]}
     found |= {"acts": True, "error": error, "asked": asked._asdict(), "action": actions.get(asked.action)}
     page = "act" if found["action"] else "rollout"
-    body = render(page, found, request.query, root="../", json_link="?format=json")
+    body = render(page, found, request.query, root=request.root, json_link="?format=json")
     return Response(status, body, headers_of(page, request.query), _HTML)
 
 
@@ -220,7 +220,8 @@ def _result(request: PageRequest, asked: Asked, result: Json) -> Response:
     from gateway.server.pages.render import headers_of, render
 
     name = request.path.removeprefix(rollouts.PATH)
-    body = render("acted", {**result, "name": name, "asked": asked._asdict()}, {}, root="../", json_link="")
+    document = {**result, "name": name, "asked": asked._asdict()}
+    body = render("acted", document, {}, root=request.root, json_link="")
     return Response(result.get("status", 200), body, headers_of("acted", {}), _HTML)
 
 
@@ -263,16 +264,18 @@ def _html(page: str, request: PageRequest, parts: Sequence[Json], processes: int
         back = {"path": "decisions", "title": "Recent decisions"}
         found = {"message": _NO_DECISION, "hint": "To look in all replicas of a cluster", "command": command}
         page, found, status = "missing", found | {"back": back}, 404
-    root = "../" * (request.path.count("/") - 1) or "./"
     json_link = "?" + urlencode({**request.query, "format": "json"}, errors="replace")
     review = request.body.decode(errors="replace") if request.is_form else ""
-    body = render(page, found, request.query, root=root, json_link=json_link, review=review)
+    body = render(page, found, request.query, root=request.root, json_link=json_link, review=review)
     return Response(status, body, headers_of(page, request.query), _HTML)
 
 
 def _read(request: HttpRequest) -> tuple[PageRequest, str]:
     """Return *request* as that for a page, and the format of the answer."""
-    query = _fields(request.target.partition(b"?")[2])
+    sent, _, text = request.target.partition(b"?")
+    # As sent: a name may have a slash, which is %2F in a link.
+    path, root = _path(request), "../" * (sent.count(b"/") - 1) or "./"
+    query = _fields(text)
     if "uid" in query:
         # The field of the form takes a whole refusal, too.
         query["uid"] = uid_in(query["uid"])
@@ -283,8 +286,8 @@ def _read(request: HttpRequest) -> tuple[PageRequest, str]:
         found = _fields(body, keep_blank_values=True)
         if "review" in found:
             review = found.pop("review").encode()
-            return PageRequest(_path(request), {**query, **found}, review, is_form=True), form
-    return PageRequest(_path(request), query, body), form
+            return PageRequest(path, {**query, **found}, review, is_form=True, root=root), form
+    return PageRequest(path, query, body, root=root), form
 
 
 def _fields(text: bytes, *, keep_blank_values: bool = False) -> dict[str, str]:

@@ -36,6 +36,8 @@ class PageRequest(NamedTuple):
     """The review to explain. Empty without one."""
     is_form: bool = False
     """Whether the form of a page sent the body, which that page shows again."""
+    root: str = "./"
+    """The relative link from the page to the overview."""
 
 
 def number_in(query: Mapping[str, str], name: str) -> int | None:
