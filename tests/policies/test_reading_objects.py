@@ -241,7 +241,7 @@ def test_a_kind_that_the_cluster_lacks_has_no_objects_and_no_list(tmp_path: Path
 
 def test_a_listed_kind_that_is_none_is_not_proposed(tmp_path: Path) -> None:
     listed = {**CLUSTER, "policies": {"resources": [{**CONFIG_MAPS, "kind": "x\x1b" * 999}]}}
-    other = {"apiVersion": "v1", "kind": "Unknown", "metadata": {"name": "u"}}
+    other = {"apiVersion": "admission-gateway.io/v1alpha1", "kind": "Unknown", "metadata": {"name": "u"}}
     with pytest.raises(ConfigError) as caught:
         decided(tmp_path, [listed, other])
     about = [str(each) for each in caught.value.problems]

@@ -28,13 +28,15 @@ from gateway.config.kinds.engine_settings import NO_ENGINES, EnginesEntry
 from gateway.config.kinds.names import dns_1035_label, dns_1123_label, group_version
 from gateway.config.kinds.policy_backend import PolicyBackend
 from gateway.config.yaml.documents import ENGINES, POLICY_KINDS, Engine, followed_kinds, plural_of
-from gateway.config.yaml.fields import child
+from gateway.config.yaml.fields import GATEWAY_CONFIGURATION, child
 from gateway.pure.admission_policies.model import PlacementChoice, TemplateMode
 from gateway.pure.core.policy import ParamKind
 from gateway.pure.core.webhook import PolicyRef
 from gateway.pure.openapi.built_in_resources import RESOURCES
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from gateway.config.yaml.documents import Document, FollowedKinds
     from gateway.config.yaml.fields import Fields
     from gateway.pure.core.webhook import HttpsClient, Webhook
@@ -276,26 +278,28 @@ def check_reads(document: Document, policy: Webhook) -> None:
     from gateway.pure.admission_policies.in_force import PolicyInForce
 
     place = child(document.path, "spec")
-    if problem := _problem_of_reads(policy):
-        document.problems.add(place, problem)
+    for problem in _problems_of_reads(policy):
+        if GATEWAY_CONFIGURATION in problem:
+            document.problems.add_for_gateway(place, problem)
+        else:
+            document.problems.add(place, problem)
     assert isinstance(policy.policy, PolicyInForce)
     for version, plural, kind in policy.policy.objects.absent:
         found = f"reads {plural} of {version}, but no file has a {kind}, and no cluster is configured"
         document.problems.warn(place, f"{found}: it finds none")
 
 
-def _problem_of_reads(policy: Webhook) -> str:
-    """Return the problem of a *policy* that uses what it must not; empty if there is none.
+def _problems_of_reads(policy: Webhook) -> Iterator[str]:
+    """Yield what a *policy* uses and must not, each as a sentence about it.
 
     It reads what ``resources`` does not list, or calls what cannot succeed.
     """
     assert isinstance(policy.client, PolicyRef)
-    reads = []
     for version, name in policy.client.unlisted_reads:
         # Kinds whose plural names are not known begin with a capital letter.
         listing = listing_of_kind if name[:1].isupper() else listing_of
-        reads.append(f"reads {name} of {version}: {listing(version, name)}")
-    return "; ".join([*reads, *policy.client.wrong_calls])
+        yield f"reads {name} of {version}: {listing(version, name)}"
+    yield from policy.client.wrong_calls
 
 
 def _check_resource(fields: Fields, kind: ListedKind) -> None:

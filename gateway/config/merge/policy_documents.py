@@ -161,7 +161,8 @@ class PolicyDocuments:
                     params.append(content)
             elif not document.problems.is_full:
                 path, message, is_unknown = _unknown_kind(kind, version, versions, known)
-                fields.problems.add(fields.at(path), message, lacks="" if is_unknown else None)
+                add = fields.problems.add_for_policy if is_unknown else fields.problems.add
+                add(fields.at(path), message)
             count += len(document.problems.found)
             if count >= MAX_PROBLEMS:
                 break
@@ -265,11 +266,11 @@ def _unknown_kind(
 ) -> tuple[str, str, bool]:
     """Return field and message of a problem: *versions* are those of each paramKind.
 
-    With whether it may be the kind of parameters of a policy that is not read.
+    With whether it may only follow from a policy, or a list of kinds, that cannot be read.
     """
     if kind in versions:
         expected = f"expected {one_of(sorted(versions[kind]))}, which policies read"
-        return "apiVersion", f"found {shown(version)}, {expected}", False
+        return "apiVersion", f"found {shown(version)}, {expected}", True
     # A kind that is none is a problem of its own.
     known = [*known, *(each for each in versions if dns_1035_label(each.lower()) is None)]
     hint = did_you_mean(kind, known)

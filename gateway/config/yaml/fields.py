@@ -32,6 +32,8 @@ S = TypeVar("S", bound=str)
 D = TypeVar("D")
 
 GATEWAY_CONFIGURATION = "GatewayConfiguration"
+SOME_POLICY = "Policy"
+"""For ``Problems.lacking``: the document that is absent is a policy of any name."""
 MAX_PROBLEMS = 1000
 """Problems of a document, and of a configuration: a file of another kind would have millions."""
 
@@ -62,7 +64,8 @@ class Problems:
     found: list[tuple[str, str]] = field(default_factory=list)
     """Field path and message."""
     lacking: dict[tuple[str, str], str] = field(default_factory=dict)
-    """The problems that another document is absent, and its name or ``GATEWAY_CONFIGURATION``."""
+    """The problems that another document is absent, and its name, ``SOME_POLICY`` or
+    ``GATEWAY_CONFIGURATION``."""
     questionable: list[tuple[str, str]] = field(default_factory=list)
     """Warnings: field path and message of values that are accepted, but probably a mistake."""
     folder: Path | None = None
@@ -87,9 +90,10 @@ class Problems:
     def add(self, path: str, message: str, lacks: str | None = None) -> None:
         """Add a problem of the field at *path* (the whole document if it is empty).
 
-        *lacks* is the name of the document whose absence is the problem; empty if it may have any name.
+        *lacks* is the name of the document whose absence is the problem, or ``SOME_POLICY``.
         """
-        if not self.is_full:
+        # Two readers of one field may find the same.
+        if not self.is_full and (path, message) not in self.found:
             self.found.append((path, message))
             if lacks is not None:
                 self.lacking[path, message] = lacks
@@ -97,6 +101,10 @@ class Problems:
     def add_for_gateway(self, path: str, message: str) -> None:
         """Add a problem that another GatewayConfiguration solves."""
         self.add(path, message, lacks=GATEWAY_CONFIGURATION)
+
+    def add_for_policy(self, path: str, message: str) -> None:
+        """Add a problem that another policy, or another GatewayConfiguration, solves."""
+        self.add(path, message, lacks=SOME_POLICY)
 
     def warn(self, path: str, message: str) -> None:
         """Add a warning about the field at *path*."""
