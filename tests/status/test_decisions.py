@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
+import copy
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, get_args
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -11,13 +14,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.base.errors import GatewayError
 from gateway.observe.decisions.record import WebhookOutcome
 from gateway.server.pages.process import MAX_DECISIONS
-from gateway.tools.cli.decisions import MAX_LIMIT, OUTCOMES
-from gateway.tools.kubectl.preview import Result, _lines
+from gateway.tools.cli.decisions import MAX_LIMIT, OUTCOMES, print_json, print_text
+from gateway.tools.kubectl.preview import Result, _end, _lines
+from gateway.tools.kubectl.requests import User
 from gateway.tools.kubectl.why import _now
 from gateway.tools.status.decisions import Decisions, merged, places, read_decisions, text
 from gateway.tools.status.explanations import Explanation, explain
+from gateway.tools.status.reading import read
 from tests.kit import ROOT, call_command, pool_document, webhook_document
 from tests.pages.kit import documents
 from tests.pages.test_pages import fetch, review
@@ -214,6 +220,47 @@ def test_an_answer_of_another_program_is_an_error_of_one_line(body: bytes, statu
     assert found.error
     assert "\n" not in found.error
     assert status == 200 or "its pages cannot be read: " in found.error
+
+
+def nested(levels: int) -> str:
+    return "[" * levels + "]" * levels
+
+
+ODD = ["null", "true", "5", "9" * 400, "1e999", '"x"', "[]", '["x"]', "{}", '{"x":[7]}']
+ODD += [nested(levels) for levels in (250, 900, 100_000)]
+
+
+@given(st.data())
+def test_whatever_a_gateway_answers_is_printed_or_an_error(data: st.DataObject) -> None:
+    """One value anywhere in its answers is another one."""
+    pages = copy.deepcopy(documents())
+    parent: Any = pages
+    key: Any = data.draw(st.sampled_from(["overview", "decisions", "decision", "explain"]))
+    while isinstance(parent[key], dict | list) and parent[key] and data.draw(st.integers(0, 9)):
+        parent = parent[key]
+        key = data.draw(st.sampled_from(list(parent) if isinstance(parent, dict) else range(len(parent))))
+    parent[key] = "ODD"
+    odd = data.draw(st.sampled_from(ODD))
+
+    def answer(name: str) -> tuple[int, bytes]:
+        return 200, json.dumps(pages[name]).replace('"ODD"', odd).encode()
+
+    class Hostile(Port):
+        async def post(self, *_: object) -> tuple[int, bytes]:
+            return answer("explain")
+
+    port = Hostile(lambda path: answer("decision" if "/decisions/" in path else "decisions"))
+    for wanted in ({}, {"uid": "a"}):
+        found = [asyncio.run(read_decisions(port, wanted))]
+        print_json(found, merged(found, 9))
+        print_text(found, 9)
+    reading = asyncio.run(read(Port(lambda _: answer("overview"))))
+    json.dumps(reading.as_json())
+    with suppress(GatewayError):
+        explanation = asyncio.run(explain([port], b"{}"))
+        result = Result("f", {"kind": {"kind": "Pod"}, "name": "x", "object": {}}, "", explanation)
+        json.dumps(result.as_json())
+        _end(argparse.Namespace(json=False), [result], User())
 
 
 @given(st.text(min_size=1))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from gateway.base.errors import GatewayError
+from gateway.base.errors import ClusterError, GatewayError
 from gateway.base.text import described, did_you_mean
 
 if TYPE_CHECKING:
@@ -47,7 +47,12 @@ async def resources(api: ApiClient) -> list[Resource]:
         ClusterError: the API server cannot be reached, or refuses to answer.
     """
     answers = await asyncio.gather(*(api.get_as(path, _AGGREGATED) for path in ("/api", "/apis")))
-    return [found for answer in answers for group in answer.get("items") or () for found in _of_group(group)]
+    try:
+        return [
+            found for answer in answers for group in answer.get("items") or () for found in _of_group(group)
+        ]
+    except (AttributeError, TypeError) as error:
+        raise ClusterError("the API server answers with kinds that are none") from error
 
 
 def find(known: list[Resource], word: str) -> Resource:

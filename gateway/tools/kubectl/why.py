@@ -213,7 +213,12 @@ async def _of_port(port: PodPort, subject: Subject, limit: int) -> Decisions:
 
 def _owners(pod: Json) -> Iterator[tuple[str, str]]:
     """Yield kind and name of the workloads that lead to the Pod of a decision."""
-    for owner in ((pod["object"] or {}).get("metadata") or {}).get("ownerReferences") or ():
+    match pod["object"]:
+        case {"metadata": {"ownerReferences": [*owners]}}:
+            pass
+        case _:
+            return
+    for owner in (one for one in owners if isinstance(one, dict)):
         kind, name = str(owner.get("kind")), str(owner.get("name"))
         yield kind, name
         yield _PARENTS.get(kind, ""), name.rpartition("-")[0]

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     Json = dict[str, Any]
 
 TIMEOUT_S: Final = 10.0
+"""The time for each step of a request: connecting, writing, reading."""
+ANSWER_TIMEOUT_S: Final = 30.0
+"""The time for a whole answer, which may come byte by byte."""
 MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
 """The largest answer. Metrics and pages of ten thousand webhooks have a quarter of it."""
 ADMIN_PORT: Final = 9090
@@ -60,9 +63,6 @@ class AddressedPort:
         Raises:
             GatewayError: there is none.
         """
-        return await asyncio.to_thread(self._get, path)
-
-    def _get(self, path: str) -> tuple[int, bytes]:
         headers = {"Accept-Encoding": "identity"}
         if self.authorization:
             headers["Authorization"] = self.authorization
@@ -70,11 +70,12 @@ class AddressedPort:
         try:
             # Only what a file has is sent: no user of the URL.
             url = f"{httpx2.URL(self.url).copy_with(userinfo=b'', query=None)}".rstrip("/") + path
-            with (
-                httpx2.Client(verify=tls_context(b""), trust_env=False, timeout=TIMEOUT_S) as client,
+            async with (
+                asyncio.timeout(ANSWER_TIMEOUT_S),
+                httpx2.AsyncClient(verify=tls_context(b""), trust_env=False, timeout=TIMEOUT_S) as client,
                 client.stream("GET", url, headers=headers) as response,
             ):
-                for chunk in response.iter_bytes():
+                async for chunk in response.aiter_bytes():
                     body += chunk
                     if len(body) > MAX_ANSWER_BYTES:
                         limit = f"{MAX_ANSWER_BYTES // 1024**2} MiB"
@@ -142,7 +143,10 @@ class PodPort:
         proxy = f"{self.path}:{self.port}/proxy"
         parameters = dict(parse_qsl(query, keep_blank_values=True))
         try:
-            return await self.api.proxied(proxy + target, parameters, MAX_ANSWER_BYTES)
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                return await self.api.proxied(proxy + target, parameters, MAX_ANSWER_BYTES)
+        except TimeoutError:
+            raise GatewayError("no answer in time") from None
         except ClusterError as error:
             if error.status != _FORBIDDEN:
                 raise
@@ -206,7 +210,14 @@ async def pod_ports(
             pods = await _pods_elsewhere(api, selector, nothing) if or_elsewhere else []
             if not pods:
                 raise GatewayError(nothing + (", and none in another" if or_elsewhere else ""))
+            if authorization:
+                # Who may create a pod somewhere may give it these labels.
+                found = f"found such pods in {_namespace_of(pods[0])}"
+                raise GatewayError(f"{nothing}; {found}: name it, so that they get the credential")
         return api, [_pod_port(api, pod, authorization) for pod in pods]
+    except (AttributeError, TypeError) as error:
+        await api.close()
+        raise ClusterError("the API server answers with pods that are none") from error
     except BaseException:
         await api.close()
         raise
@@ -247,7 +258,7 @@ def _pod_port(api: ApiClient, pod: Json, authorization: str) -> PodPort:
             port.get("containerPort")
             for container in (pod.get("spec") or {}).get("containers") or ()
             for port in container.get("ports") or ()
-            if port.get("name") == "admin"
+            if port.get("name") == "admin" and isinstance(port.get("containerPort"), int)
         ),
         ADMIN_PORT,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
@@ -14,7 +13,7 @@ from gateway.base.text import endpoint_text
 from gateway.observe.decisions.document import names_with_modes, not_enforced
 from gateway.pure.core.decision import WOULD_BE_REFUSED
 from gateway.tools.offline.changes import changes
-from gateway.tools.status.reading import message_of
+from gateway.tools.status.reading import WRONG_ANSWER, message_of, parsed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -82,7 +81,7 @@ async def read_decisions(port: AdminPort, wanted: Mapping[str, str]) -> Decision
         list(text([read]))  # another program may answer with anything
     except GatewayError as error:
         return Decisions(port.name, error=str(error))
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except WRONG_ANSWER as error:
         return Decisions(port.name, error=f"is this a gateway's admin port? {printable(repr(error), 200)}")
     return read
 
@@ -92,7 +91,7 @@ async def _get(port: AdminPort, path: str, kind: str) -> Json:
     if status != 200:
         reason = port.note or message_of(body) or f"the pages answer {status}"
         raise GatewayError(f"its pages cannot be read: {reason}")
-    found = json.loads(body)
+    found = parsed(body)
     if not isinstance(found, dict) or found.get("kind") != kind:
         raise GatewayError(f"the answer is not a {kind}: is this a gateway's admin port?")
     return found

@@ -6,14 +6,13 @@ See docs/pages.md, "Explain".
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from gateway.base.errors import GatewayError, MalformedReview
 from gateway.observe.decisions.document import names_with_modes, not_enforced
 from gateway.pure.core.decision import WOULD_BE_REFUSED
 from gateway.tools.status.decisions import webhook_lines
-from gateway.tools.status.reading import message_of
+from gateway.tools.status.reading import WRONG_ANSWER, message_of, parsed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -76,12 +75,12 @@ async def explain(ports: Iterable[ExplainingPort], review: bytes) -> Explanation
     errors = []
     for port in ports:
         try:
-            return Explanation(port.name, await _ask(port, review))
+            return _checked(Explanation(port.name, await _ask(port, review)))
         except MalformedReview:
             raise
         except GatewayError as error:
             errors.append(f"{port.name}: {error}")
-        except (AttributeError, KeyError, TypeError, ValueError):
+        except WRONG_ANSWER:
             errors.append(f"{port.name}: is this a gateway's admin port?")
     raise GatewayError("no gateway answers: " + "; ".join(errors))
 
@@ -96,12 +95,12 @@ async def _ask(port: ExplainingPort, review: bytes) -> list[Json]:
         raise MalformedReview(message_of(body) or "the gateway cannot read it")
     if status != _OK:
         raise GatewayError(message_of(body) or f"the pages answer {status}")
-    explanation = json.loads(body)
+    explanation = parsed(body)
     decisions: Sequence[Json] = explanation["decisions"]
     # An older gateway does not name endpoints.
     names = explanation.get("endpointNames", {})
     # Another program may answer with anything, and what is not kept cannot be looked up by its uid.
-    found = [
+    return [
         {
             **one,
             "warnings": [text for text in one["warnings"] if one["uid"] not in text],
@@ -109,10 +108,14 @@ async def _ask(port: ExplainingPort, review: bytes) -> list[Json]:
         }
         for one in decisions
     ]
-    for one in found:
-        list(webhook_lines(one))
-        one["allowed"]
-    return found
+
+
+def _checked(explanation: Explanation) -> Explanation:
+    """Return *explanation*. Raises what its use raises: another program may answer with anything."""
+    lines = (*explanation.lines(), *explanation.lines(only_effects=True), explanation.not_enforced)
+    for one in explanation.decisions:
+        _ = "".join((one["configurationDigest"], *lines)), one["finalObject"]
+    return explanation
 
 
 def _effects(one: Json) -> Json:

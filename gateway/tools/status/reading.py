@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+
+import orjson
 
 from admission_gateway_worker.text import printable
 from gateway.base.errors import GatewayError
+from gateway.base.json_depth import without_depth
 from gateway.server.pages.notices import Notice, notices
 from gateway.server.serving.admin import VERBOSE, WARNING
 from gateway.tools.status.exposition import overview_of_metrics
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     Json = dict[str, Any]
 
 Source = Literal["pages", "metrics"]
+WRONG_ANSWER: Final = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What the reader of an answer raises that is not from whom it should be: it may have anything anywhere."""
 
 
 class AdminPort(Protocol):
@@ -87,7 +91,7 @@ async def read(port: AdminPort) -> Reading:
         return _checked(Reading(port.name, overview, "metrics", note))
     except GatewayError as error:
         return Reading(port.name, error=str(error))
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except WRONG_ANSWER as error:
         return Reading(port.name, error=f"is this a gateway's admin port? {printable(repr(error), 200)}")
 
 
@@ -98,7 +102,7 @@ def _checked(reading: Reading) -> Reading:
 
 
 def _object(body: bytes) -> Json:
-    found = json.loads(body)
+    found = parsed(body)
     if not isinstance(found, dict) or found.get("kind") != "Overview":
         raise GatewayError("the answer is not an Overview: is this a gateway's admin port?")
     return found
@@ -107,6 +111,15 @@ def _object(body: bytes) -> Json:
 def message_of(body: bytes) -> str:
     """Return why the admin port refused a request, by the *body* of its answer; empty if it does not say."""
     try:
-        return printable(json.loads(body)["error"], 200)
-    except (ValueError, KeyError, TypeError):
+        return printable(parsed(body)["error"], 200)
+    except WRONG_ANSWER:
         return ""
+
+
+def parsed(body: bytes) -> Any:  # noqa: ANN401 - as json.loads
+    """Return the JSON in *body*, with null for what nests deeper than anything that can be printed.
+
+    Raises:
+        ValueError: it is not JSON.
+    """
+    return orjson.loads(without_depth(body))
