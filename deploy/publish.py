@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from admission_gateway_worker.text import printable
 from deploy.artifact_hub import ChartPublisher
 from deploy.artifacts import GO_MODULE, git
 from deploy.registries import (
@@ -60,7 +61,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         check(folder, parts, options)
         publish(parts, dry_run=options.dry_run)
     except Refused as error:
-        sys.exit(f"publish: {error}")
+        # It may have what a registry answered.
+        sys.exit("publish: " + "\n".join(printable(line, None) for line in str(error).split("\n")))
     if (folder / "go").is_dir():
         say(f"Go: the module {GO_MODULE} is published by its tag: docs/release.md")
     return 0
@@ -206,7 +208,7 @@ def publish(parts: Sequence[Part], *, dry_run: bool) -> None:
     Raises:
         Refused: a version is there with other content, or a registry failed.
     """
-    states = [part.there() for part in parts]
+    states = [state_of(part) for part in parts]
     if others := [part.name for part, state in zip(parts, states, strict=True) if state == "other"]:
         lines = "\n".join(f"  {name}" for name in others)
         raise Refused(f"nothing is published: {__version__} is there already with other content\n{lines}")
@@ -218,6 +220,18 @@ def publish(parts: Sequence[Part], *, dry_run: bool) -> None:
         else:
             part.push()
             say(f"{part.name}: published")
+
+
+def state_of(part: Part) -> str:
+    """Return what ``Part.there`` returns.
+
+    Raises:
+        Refused: the registry does not say, or with something that is no answer.
+    """
+    try:
+        return part.there()
+    except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise Refused(f"{part.name}: the registry's answer cannot be read: {error!r}") from None
 
 
 def say(line: str) -> None:

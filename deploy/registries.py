@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import http.client
 import json
 import os
+import re
 import shutil
 import subprocess
 import tarfile
 import tempfile
+import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
@@ -32,10 +35,24 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ASK_WITHIN_S: Final = 60.0
-"""The timeout of one question to an index."""
+"""The timeout of each step of a question to an index."""
+READ_WITHIN_S: Final = 600.0
+"""The time for a whole answer."""
+MAX_BYTES: Final = 256 * 1024**2
+"""The largest answer: ten times the largest file of a release that is read over HTTP."""
 MAVEN_DEPLOY: Final = "org.apache.maven.plugins:maven-deploy-plugin:3.1.4:deploy-file"
 MAVEN_SIGN_AND_DEPLOY: Final = "org.apache.maven.plugins:maven-gpg-plugin:3.2.8:sign-and-deploy-file"
 """The versions of both are those of ``workers/java/pom.xml``."""
+_SECRET: Final = re.compile("TOKEN|PASSWORD|PASSPHRASE|SECRET")
+_OWNERS: Final = {
+    "CARGO_": "cargo",
+    "COSIGN_": "cosign",
+    "MAVEN_": "mvn",
+    "NODE_AUTH_": "npm",
+    "NPM_": "npm",
+    "TWINE_": "twine",
+}
+"""The beginnings of the names of variables, and the tools that they are for."""
 CREDENTIALS: Final = "release"
 """Under this name cargo and Maven find the credentials."""
 BUNDLE: Final = ".sigstore.json"
@@ -249,7 +266,12 @@ class Download:
     def push(self) -> None:
         """See ``Part``."""
         options = ("--fail-with-body", "--silent", "--show-error", "--netrc-optional")
-        run("curl", *options, "--upload-file", str(self.file), f"{self.folder}/{self.file.name}")
+        status = ("--write-out", "\n%{http_code}")
+        where = f"{self.folder}/{self.file.name}"
+        said = run("curl", *options, *status, "--upload-file", str(self.file), where)
+        # curl does not follow a redirect, and does not fail either.
+        if (code := said.rpartition("\n")[2])[:1] != "2":
+            raise Refused(f"{self.folder} answers {code} to {self.file.name}, which is not there now")
 
 
 @dataclass(frozen=True)
@@ -428,21 +450,36 @@ def fetch(url: str) -> bytes:
         raise Refused(f"{url} is no URL of http or https")
     try:
         with urllib.request.urlopen(url, timeout=ASK_WITHIN_S) as answer:  # noqa: S310 - see above
-            content: bytes = answer.read()
-            return content
+            if urlsplit(url).scheme == "https" != urlsplit(answer.url).scheme:
+                raise Refused(f"{url} leads to {answer.url}, which is not https")
+            return _body(answer, url)
     except urllib.error.HTTPError as error:
         with error:
             if error.code in (404, 410):
                 return b""
         raise Refused(f"{url}: {error.code} {error.reason}, so what is there cannot be compared") from None
-    except OSError as error:
+    except (OSError, http.client.HTTPException) as error:
         raise Refused(f"{url}: {error}") from None
+
+
+def _body(answer: http.client.HTTPResponse, url: str) -> bytes:
+    end, content = time.monotonic() + READ_WITHIN_S, bytearray()
+    while chunk := answer.read1(64 * 1024):
+        content += chunk
+        if len(content) > MAX_BYTES:
+            raise Refused(f"{url}: the answer has more than {MAX_BYTES // 1024**2} MiB")
+        if time.monotonic() > end:
+            raise Refused(f"{url}: the answer has not ended within {READ_WITHIN_S:g} s")
+    if answer.length:
+        raise Refused(f"{url}: the answer ends {answer.length} bytes too early")
+    return bytes(content)
 
 
 def run(*command: str, cwd: Path | None = None, **environment: str) -> str:
     """Run *command* and return its output, without what it writes to standard error.
 
-    It has no input: a question would be in the output that nobody sees yet.
+    It has no input: a question would be in the output that nobody sees yet. It does not see the secrets that
+    the environment has for the other tools.
 
     Raises:
         Refused: it is not installed, or failed.
@@ -452,16 +489,26 @@ def run(*command: str, cwd: Path | None = None, **environment: str) -> str:
     done = subprocess.run(  # noqa: S603 - a tool that the caller names
         command,
         cwd=cwd,
-        env={**os.environ, **environment},
+        env={**_environment(command[0]), **environment},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
+        errors="replace",
         check=False,
     )
     if done.returncode:
         text = f"{done.stdout}{done.stderr}".strip()
         raise Refused(f"`{' '.join(command[:2])}` failed with status {done.returncode}:\n{text}")
     return done.stdout
+
+
+def _environment(tool: str) -> dict[str, str]:
+    others = tuple(prefix for prefix, owner in _OWNERS.items() if owner != tool)
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(others) or not _SECRET.search(name)
+    }
 
 
 def _succeeds(*command: str) -> bool:

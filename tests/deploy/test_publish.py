@@ -10,7 +10,9 @@ import re
 import shlex
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING
 
 import pytest
@@ -30,6 +32,7 @@ from deploy.registries import (
 )
 from deploy.release import digests
 from gateway import __version__
+from tests.kit import ThreadingServer, serving
 from tests.release.registries import TOKEN, Registries
 
 if TYPE_CHECKING:
@@ -296,6 +299,74 @@ def test_a_registry_that_does_not_answer_or_may_not_be_read_is_named(server: Reg
     server.__exit__()
     with pytest.raises(Refused, match=re.escape(url)):
         registries.fetch(url)
+
+
+class _Hostile(BaseHTTPRequestHandler):
+    """Answers 302 to a PUT, and otherwise in the way that the path says."""
+
+    def do_GET(self) -> None:
+        if self.path == "/cut":
+            self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\npage")
+        if self.path == "/endless":
+            self.wfile.write(b"HTTP/1.1 200 OK\r\n\r\n")
+            with suppress(OSError):
+                while True:
+                    self.wfile.write(b"x")
+
+    def do_PUT(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.wfile.write(b"HTTP/1.1 302 Found\r\nLocation: /login\r\nContent-Length: 0\r\n\r\n")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def hostile() -> Iterator[str]:
+    server = ThreadingServer(_Hostile)
+    with serving(server):
+        yield f"http://127.0.0.1:{server.server_port}"
+
+
+@pytest.mark.parametrize(
+    ("path", "bound", "value", "refusal"),
+    [
+        ("none", "MAX_BYTES", 9, "closed connection without response"),
+        ("cut", "MAX_BYTES", 9, "the answer ends 5 bytes too early"),
+        ("endless", "MAX_BYTES", 2 * 1024**2, "the answer has more than 2 MiB"),
+        ("endless", "READ_WITHIN_S", 0.0, "the answer has not ended within 0 s"),
+    ],
+)
+def test_an_answer_of_a_hostile_registry_has_bounds(
+    path: str, bound: str, value: float, refusal: str, hostile: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registries, bound, value)
+    with pytest.raises(Refused, match=refusal):
+        registries.fetch(f"{hostile}/{path}")
+
+
+def test_an_upload_that_is_redirected_is_not_published(hostile: str, tmp_path: Path) -> None:
+    (tmp_path / "admission.yaml").write_bytes(b"content")
+    with pytest.raises(Refused, match=r"answers 302 to admission\.yaml, which is not there now"):
+        Download(tmp_path / "admission.yaml", hostile).push()
+
+
+@pytest.mark.parametrize("answer", [b"{", b"5", b"[]", b"{}", b"[" * 100_000, b"\xff"])
+def test_an_index_that_is_none_is_named(answer: bytes, server: Registries, tmp_path: Path) -> None:
+    part = Crate(tmp_path / f"admission-gateway-worker-{__version__}.crate", server.crates)
+    server.files["/crates/index/ad/mi/admission-gateway-worker"] = answer
+    with pytest.raises(Refused, match=f"^{re.escape(part.name)}: the registry's answer cannot be read: "):
+        publish.state_of(part)
+
+
+def test_a_tool_does_not_see_the_secrets_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("COSIGN_PASSWORD", "TWINE_PASSWORD", "NPM_TOKEN", "CARGO_HOME", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "x")
+    seen = {line.partition("=")[0] for line in registries.run("env").splitlines()}
+    assert seen & {"COSIGN_PASSWORD", "TWINE_PASSWORD", "NPM_TOKEN"} == set()
+    assert seen > {"CARGO_HOME", "AWS_SECRET_ACCESS_KEY"}
+    monkeypatch.setitem(registries._OWNERS, "TWINE_", "env")
+    assert "TWINE_PASSWORD=x" in registries.run("env")
 
 
 def test_the_versions_of_mavens_plugins_are_that_of_the_sdk() -> None:
