@@ -78,7 +78,12 @@ def shadow(uid: str, name: str, at: float) -> DecisionRecord:
 
 
 def test_what_the_mode_shadow_would_have_refused_is_part_of_the_decision_about_the_request() -> None:
-    decisions = kept(answer({"a.b.c": Allowed()}, (webhook("a.b.c"),), request(uid="kept", namespace="shop")))
+    # Their entry says that they are called after the answer.
+    hooks = [
+        webhook("a.b.c"),
+        *(webhook(name, object_selector=labelled("x", "y")) for name in ("s.b.c", "u.b.c")),
+    ]
+    decisions = kept(answer({"a.b.c": Allowed()}, hooks, request(uid="kept", namespace="shop")))
     for uid in ("kept", "gone"):
         for name in ("s.b.c", "t.b.c"):
             decisions.keep_shadowed(shadow(uid, name, 1.0))
@@ -87,6 +92,7 @@ def test_what_the_mode_shadow_would_have_refused_is_part_of_the_decision_about_t
     kept_one = detailed_page_json(found)
     assert [one["webhook"] for one in kept_one["webhooks"]] == ["a.b.c", "s.b.c", "t.b.c"]
     assert (kept_one["object"], kept_one["allowed"], kept_one["outcome"]) == (POD, True, "Allowed")
+    assert [one["webhook"] for one in kept_one["notCalled"]] == ["u.b.c"]
     listed = decisions.read().recent(DecisionFilter(webhook="t.b.c", outcome="Denied"))
     assert [one.record.uid for one in listed] == ["kept", "gone"]
     alone = detailed_page_json(listed[1])

@@ -251,8 +251,11 @@ def _joined(decision: RecentDecision, others: Sequence[RecentDecision]) -> Recen
     webhooks = tuple(webhook for one in others for webhook in one.record.webhooks)
     if not webhooks:
         return decision
-    record = decision.record
-    return replace(decision, record=record._replace(webhooks=record.webhooks + webhooks))
+    record, details = decision.record, decision.details
+    called = {(one.configuration, one.webhook) for one in webhooks}
+    unmatched = tuple(one for one in details.unmatched if (one.configuration, one.webhook) not in called)
+    record = record._replace(webhooks=record.webhooks + webhooks)
+    return RecentDecision(record, replace(details, unmatched=unmatched))
 
 
 def capture(
