@@ -48,6 +48,10 @@ _VARIABLES: Final = {
     "a time": re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|\+00:00)"),
     "a UUID": re.compile(r"\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b"),
     "a digest": re.compile(r"\b[0-9a-f]{12,64}\b"),
+    "a date": re.compile(r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}(?: GMT)?"),
+    "a Pod": re.compile(r"\b[a-z][a-z-]*-(?=[a-z]*\d)[0-9a-z]{8,10}-[0-9a-z]{5}\b"),
+    "an address of a Pod": re.compile(r"\b10\.244\.\d+\.\d+\b"),
+    "an age": re.compile(r"(?<=   )\d+[dhms](?:\d+[hms])?(?=\s|$)"),
 }
 
 
@@ -112,7 +116,9 @@ def _line(shown: str) -> str:
 def _fixed(text: str) -> str:
     for name, variable in _VARIABLES.items():
         text = variable.sub(name, text)
-    return "\n".join(line.rstrip() for line in text.strip("\n").splitlines())
+    # Gaps of tables depend on what is in the columns.
+    gap = re.compile(r"(?<=\S)(?: *\t *| {3,})")
+    return "\n".join(gap.sub("   ", line.rstrip()) for line in text.strip("\n").splitlines())
 
 
 def _in_one_form(shown: Block, *printed: str) -> Iterator[tuple[str, str]]:
@@ -251,7 +257,7 @@ class Reader:
             timeout=self.within_s,
             check=False,
         )
-        self.variables += "".join(re.findall(r"^[A-Z]+=\S+\n?$", text, re.MULTILINE))
+        self.variables += "".join(f"{line}\n" for line in re.findall(r"^[A-Z]+=\S+$", text, re.MULTILINE))
         self.folder = Path(Path(f"{state}.folder").read_text().strip())
         return done
 

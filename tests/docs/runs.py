@@ -47,6 +47,26 @@ NOT_RUN: Final[dict[str, str]] = {
 }
 """Commands that are left out, by an expression for ``PAGE: COMMAND``, with the reason."""
 
+WITHOUT_OUTPUT: Final[dict[str, str]] = {
+    "audit-incomplete": "a kind that its account may not read, for half an hour",
+    "audit-stale": "an audit that stands still: tests/audit",
+    "ca-bundle-not-followed": "cert-manager is not there",
+    "certificate-expires-soon": "a certificate of some weeks, which is then renewed or refused",
+    "configurations-differ": "replicas with other files: tests/e2e/test_default_installation.py",
+    "internal-errors": "a bug of the gateway",
+    "match-condition-errors": "the expressions are those of the reader",
+    "policies-not-served": "the chart does not install it: tests/dispatch/test_policy_mismatch.py",
+    "records-dropped": "a load that the cluster of the tests does not carry",
+    "rollout-plan-held": "a plan that was removed: tests/e2e/test_rollout_gateways.py",
+    "rollout-plan-stopped": "a plan with requests of a day: tests/e2e/test_rollout_gateways.py",
+    "rollout-plans-blocked": "states that cannot be written: tests/e2e/test_rollout_plans.py",
+    "saturated": "a busy process for ten minutes",
+    "watch-disconnected": "an API server that is away, which kubectl needs",
+    "watchdog-alerting": "a network without a path: tests/e2e/test_outages.py",
+    "workloads-refused-at-restart": "workloads that are older than a policy: tests/audit",
+}
+"""Runbooks whose commands run without the situation that they are for, with what is missing."""
+
 _CLUSTER: Final = re.compile(
     r"kubectl|\bhelm\b|--cluster\b|--cluster-objects|--context|--server-dry-run|--apply\b|kustomize"
     r"|admission-gateway (audit|sync|watchdog|rollout (?!status --folder))"

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.docs.pages import ROOT
-from tests.docs.reader import Reader, commands, pages_with_commands
-from tests.docs.runs import HERE, NOT_RUN, chosen, left_out
+from tests.docs.pages import DOCS, ROOT
+from tests.docs.reader import Reader, blocks, commands, pages_with_commands
+from tests.docs.runs import HERE, NOT_RUN, WITHOUT_OUTPUT, chosen, left_out
 from tests.docs.scenes import set_up
 
 if TYPE_CHECKING:
@@ -39,8 +39,18 @@ def test_whatever_is_left_out_is_on_a_page() -> None:
     assert [words for words in NOT_RUN if not any(re.search(words, place) for place in places)] == []
 
 
+def test_a_runbook_shows_what_is_seen_or_is_on_the_list() -> None:
+    without = [
+        page.stem
+        for page in sorted((DOCS / "runbooks").glob("*.md"))
+        if page.stem != "index" and not any(block.language == "text" for block in blocks(page))
+    ]
+    assert without == list(WITHOUT_OUTPUT)
+
+
 def test_the_tests_that_reasons_name_are_there() -> None:
-    named = re.findall(r"tests/[\w/]+(?:\.py|\b)", " ".join(NOT_RUN.values()))
+    reasons = " ".join([*NOT_RUN.values(), *WITHOUT_OUTPUT.values()])
+    named = re.findall(r"tests/[\w/]+(?:\.py|\b)", reasons)
     assert [path for path in named if not (ROOT / path).exists()] == []
 
 

@@ -30,6 +30,8 @@ def block(content: str, language: str = "sh") -> Block:
         ("at 2026-11-20T10:00:00Z", "at 2027-01-01T00:00:00.123Z", True),
         ("uid 705ab4f5-6393-11e8-b7cc-42010a800002", "uid a648a7dd-0683-9eb9-05b6-e6e307d4bedc", True),
         ("pinned to 389fdff1a7ed", "pinned to b81fad574888", True),
+        ("gateway-5c74b888b7-7lfxs   1/1   4m8s", "gateway-6598fdb84b-6drst     1/1     3s", True),
+        ("gateway-5c74b888b7-7lfxs   1/1   4m8s", "gateway-6598fdb84b-6drst   0/1   4m8s", False),
         ("1 of 2", "2 of 2", False),
     ],
 )

@@ -22,6 +22,7 @@ from tests.e2e.binaries import chart_tool
 from tests.e2e.helm_release import LATEST, OFTEN, WITHIN_S, Release, try_image, webhook
 from tests.e2e.kubelet.network import missing
 from tests.e2e.report_definitions import define_reports
+from tests.e2e.situations import SITUATIONS
 from tests.kit import ROOT
 from tests.waiting import eventually
 
@@ -38,8 +39,11 @@ pytestmark = pytest.mark.skipif(bool(missing()), reason=f"no private network: {m
 NAME: Final = "admission-gateway"
 INSTALL: Final = blocks(DOCS / "install.md")
 OPERATE: Final = blocks(DOCS / "operate.md")
-ELSEWHERE: Final = (INSTALL[0].page, OPERATE[0].page, "docs/kubectl-plugin.md")
-"""Pages with a test of their own: the first two below, the third in test_kubectl_plugin.py."""
+ELSEWHERE: Final = {
+    *(INSTALL[0].page, OPERATE[0].page, "docs/kubectl-plugin.md"),
+    *(f"docs/runbooks/{name}.md" for pages in SITUATIONS.values() for name in pages),
+}
+"""Pages with a test of their own below, and in test_kubectl_plugin.py."""
 IN_THE_RELEASE: Final = [
     page for page in pages_with_commands() if chosen(page, CLUSTER) and page[0].page not in ELSEWHERE
 ]
@@ -67,13 +71,6 @@ CHANGES: Final = re.compile(
 """Commands after which the release is put back."""
 NOT_COMPARED: Final = ("docs/commands.md", "docs/troubleshooting.md")
 """Pages whose outputs are of what is wrong in another cluster: the commands run all the same."""
-AUDITED: Final = {
-    "stage": "ResponseComplete",
-    "user": {"username": "ann"},
-    "verb": "create",
-    "objectRef": {"resource": "pods"},
-    "annotations": {"failed-open.optional.validate.admission-gateway.io/round_0_index_0": "{}"},
-}
 
 
 def begin(cluster: Cluster, release: Release, folder: Path) -> Reader:
@@ -231,16 +228,31 @@ def test_the_commands_of_a_page_work_in_a_release(
 
 def placeholders(release: Release, reader: Reader) -> None:
     """Say what stands for names that the pages leave open."""
-    (reader.folder / "audit.log").write_text(json.dumps(AUDITED) + "\n")
     history = json.loads(release.helm("history", NAME, "--output", "json").stdout)
     reader.replaced |= {
-        "WORKERS=sample-policies": f"WORKERS={NAME}-samples",
         "POD": release.gateways()[0]["metadata"]["name"],
         "WEBHOOK": WEBHOOK,
         "REVISION": str(next(one["revision"] for one in reversed(history) if one["status"] == "deployed")),
         "HOST:PORT": "127.0.0.1:9090",
-        "/var/log/kubernetes/audit.log": str(reader.folder / "audit.log"),
+        "/var/log/kubernetes/audit.log": str(release.cluster.audit_log),
     }
+
+
+@pytest.mark.parametrize("situation", SITUATIONS, ids=lambda one: one.__name__)
+def test_runbooks_show_what_is_seen_in_their_situation(
+    release: Release, tmp_path: Path, situation: Callable[[Release, Reader], None]
+) -> None:
+    with begin(release.cluster, release, tmp_path) as reader:
+        configuration(reader)
+        placeholders(release, reader)
+        revision = reader.replaced["REVISION"]
+        try:
+            situation(release, reader)
+            for name in SITUATIONS[situation]:
+                page = blocks(DOCS / "runbooks" / f"{name}.md")
+                reader.follow(page, chosen(page, CLUSTER))
+        finally:
+            succeed(release, "rollback", NAME, revision, "--wait", "--force-conflicts")
 
 
 def test_the_manifests_are_installed_and_operated_as_the_pages_say(

@@ -10,6 +10,7 @@ import json
 import re
 import subprocess
 import urllib.request
+from textwrap import dedent
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -59,7 +60,8 @@ LOCK_OUTS: Final = (DOCS / "lock-outs.md").read_text()
 
 def blocks(text: str, language: str = "sh") -> list[str]:
     """Return the blocks of code in Markdown *text*."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    found = re.findall(rf"^( *)```{language}\n(.*?)^\1```$", text, re.MULTILINE | re.DOTALL)
+    return [dedent(content) for _, content in found]
 
 
 def command_with(words: str, text: str = LOCK_OUTS) -> str:

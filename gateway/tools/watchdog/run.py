@@ -214,7 +214,7 @@ class Watchdog:
             what += f"; {_AUDIT}, since {rfc3339(before.since)}"
         self.counters.step[document["kind"]] = stored.step
         logs.print_output(what)
-        await self._tell(api, document, stored, f"{verb}: {what}")
+        await self._tell(api, document, stored, what)
 
     async def _tell(self, api: ApiClient, document: Json, stored: Stored, note: str) -> None:
         uid = str(document["metadata"].get("uid", ""))
