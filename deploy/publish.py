@@ -48,6 +48,8 @@ DESTINATIONS: Final = {
     "files": ("URL", "folder that takes files by PUT: krew's archives, checksums, bills of materials"),
 }
 """Options that say where to publish, each with the form of its value and its meaning."""
+SIGNATURES: Final = (BUNDLE, ".asc")
+"""Ends of the names of files that publishing adds to the release: signatures by cosign and by GnuPG."""
 DOWNLOADS: Final = ("CHANGES.md", "provenance.intoto.json", "sbom/*")
 """The files for download that are not signed by themselves, but by their line in SHA256SUMS."""
 
@@ -152,7 +154,7 @@ def chosen(folder: Path, options: argparse.Namespace) -> Iterator[Part]:
 def own_files(folder: Path) -> list[Path]:
     """Return the files below *folder* that have a signature of their own: they are downloaded one by one."""
     files = (folder / "SHA256SUMS", *sorted(folder.glob("krew/*")))
-    return [file for file in files if not file.name.endswith(BUNDLE)]
+    return [file for file in files if not file.name.endswith(SIGNATURES)]
 
 
 def found(folder: Path, pattern: str) -> list[Path]:
@@ -161,7 +163,7 @@ def found(folder: Path, pattern: str) -> list[Path]:
     Raises:
         Refused: there is none.
     """
-    if files := sorted(folder.glob(pattern)):
+    if files := sorted(file for file in folder.glob(pattern) if not file.name.endswith(SIGNATURES)):
         return files
     raise Refused(f"{folder} has no {pattern}: `make release` has not built it, or has reported why not")
 
@@ -177,7 +179,8 @@ def check(folder: Path, parts: Sequence[Part], options: argparse.Namespace) -> N
         statement = json.loads((folder / "provenance.intoto.json").read_text())
     except (OSError, ValueError) as error:
         raise Refused(f"{folder} is not a whole release: run `make release` again ({error})") from None
-    signatures = {f"{name}{BUNDLE}" for name in (*listed, "SHA256SUMS")}
+    # Those of GnuPG are made by Maven's plug-in.
+    signatures = {f"{name}{end}" for name in (*listed, "SHA256SUMS") for end in SIGNATURES}
     now = {name: sha for name, sha in digests(folder).items() if name not in signatures}
     if changed := sorted(listed.items() - now.items()):
         raise Refused(f"{folder}/{changed[0][0]} is not the file of SHA256SUMS: run `make release` again")

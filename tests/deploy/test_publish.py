@@ -123,7 +123,8 @@ def test_nothing_is_published_if_a_version_is_there_with_other_content() -> None
 
 def test_a_release_is_published_from_its_commit_and_as_it_was_built(release: Path) -> None:
     publish.check(release, [], OPTIONS)
-    (release / "SHA256SUMS.sigstore.json").write_text("{}")
+    for signature in ("SHA256SUMS.sigstore.json", "CHANGES.md.asc"):
+        (release / signature).touch()
     publish.check(release, [], OPTIONS)
     with pytest.raises(Refused, match="not installed: no-such-tool"):
         publish.check(release, [Made("", tools=("no-such-tool",))], OPTIONS)

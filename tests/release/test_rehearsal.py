@@ -89,13 +89,14 @@ def test_a_second_run_publishes_nothing(published: Publisher) -> None:
     assert published.registries.written == before
 
 
-def test_other_content_under_the_version_is_refused(published: Publisher) -> None:
+def test_other_content_under_the_version_is_refused(
+    published: Publisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
     files, before = published.registries.files, list(published.registries.written)
     (name,) = (name for name in files if re.search(r"/admission_gateway-[\d.]+-py3-none-any\.whl$", name))
-    kept, files[name] = files[name], b"changed"
+    monkeypatch.setitem(files, name, b"changed")
     with pytest.raises(AssertionError, match=r"nothing is published: .* is there already with other content"):
         published.publish()
-    files[name] = kept
     assert published.registries.written == before
 
 
