@@ -21,7 +21,7 @@ def load_documents(*documents: object) -> Config:
     with TemporaryDirectory() as folder:
         for index, document in enumerate(documents):
             (Path(folder) / f"{index:03}.json").write_bytes(orjson.dumps(document))
-        return load([Path(folder)])
+        return _load(Path(folder))
 
 
 def problems_of(*documents: object) -> list[tuple[str, str]]:
@@ -38,7 +38,19 @@ def load_text(text: str | bytes, name: str = "a.yaml") -> Config:
     with TemporaryDirectory() as folder:
         file = Path(folder) / name
         file.write_bytes(text if isinstance(text, bytes) else text.encode())
-        return load([file])
+        return _load(file)
+
+
+def _load(path: Path) -> Config:
+    """Load *path*. Every problem of the tables that are tried has its place in a file."""
+    try:
+        return load([path])
+    except ConfigError as error:
+        for one in error.problems:
+            assert min(one.line, one.column) > 0, one
+            assert str(one).startswith(f"{one.file}:{one.line}:{one.column}: "), one
+            assert one.file.startswith(str(path)), one
+        raise
 
 
 def change(document: dict[str, Any], path: str, *value: object) -> dict[str, Any]:

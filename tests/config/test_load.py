@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.base.errors import ConfigError, Problem
+from gateway.base.errors import ConfigError
 from gateway.config.merge.load import load
 from gateway.config.merge.model import Config
 from gateway.config.yaml.fields import MAX_PROBLEMS
@@ -286,7 +286,7 @@ def test_a_byte_order_mark_is_skipped_and_other_encodings_are_refused(tmp_path: 
     (tmp_path / "a.yaml").write_bytes(b"\xef\xbb\xbf" + (NAMESPACE % "a").encode())
     assert set(load([tmp_path]).namespaces) == {"a"}
     (tmp_path / "b.yaml").write_bytes(b"kind: \xff")
-    assert problems(tmp_path) == [f"{tmp_path}/b.yaml: is not UTF-8 text: byte 7 is 0xff"]
+    assert problems(tmp_path) == [f"{tmp_path}/b.yaml:1:7: is not UTF-8 text: byte 7 is 0xff"]
 
 
 def test_files_that_cannot_be_read_are_problems(tmp_path: Path) -> None:
@@ -321,7 +321,8 @@ def test_the_first_of_very_many_problems_are_reported(tmp_path: Path) -> None:
     problems = caught.value.problems
     assert len(problems) == MAX_PROBLEMS + 1
     assert problems[0].where == f"{tmp_path / 'a.yaml'}:1:5"
-    assert problems[-1] == Problem(str(tmp_path / "a.yaml"), "", "found 1000 problems; the rest was not read")
+    place = f"{tmp_path / 'a.yaml'}:500:5"
+    assert str(problems[-1]) == f"{place}: found 1000 problems; the rest was not read"
 
 
 def test_the_first_of_very_many_unknown_kinds_are_reported(tmp_path: Path) -> None:
@@ -332,7 +333,8 @@ def test_the_first_of_very_many_unknown_kinds_are_reported(tmp_path: Path) -> No
         load([tmp_path])
     problems = caught.value.problems
     assert len(problems) == MAX_PROBLEMS + 1
-    assert problems[-1] == Problem(str(tmp_path / "a.yaml"), "", "found 1000 problems; the rest was not read")
+    place = f"{tmp_path / 'a.yaml'}:1000:22"
+    assert str(problems[-1]) == f'{place}: Thing "x": found 1000 problems; the rest was not read'
 
 
 @pytest.mark.parametrize("is_first", [False, True], ids=["behind", "before"])

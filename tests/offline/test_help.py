@@ -170,6 +170,7 @@ def test_the_help_has_every_command_once_below_what_it_is_for() -> None:
         ("--vrbose check", 'unknown option "--vrbose"; did you mean "--verbose"? See admission-gateway --h'),
         ("check --confg x", 'check: unknown option "--confg"; did you mean "--config"? See'),
         ("check --confg=x", 'check: unknown option "--confg"; did you mean "--config"? See'),
+        ("review --config a b", 'review: the following arguments are required: FILE; --config took "b" too'),
         ("review --confg x", 'review: unknown option "--confg"; did you mean "--config"? See'),
         ("review pod.yaml --bogus", 'review: unknown option "--bogus"; see admission-gateway review --help'),
         ("check --config x -y", 'check: unknown option "-y"; see'),

@@ -14,7 +14,7 @@ from gateway.base.files import SUFFIXES, UnusableFileError, fingerprint, list_fi
 from gateway.base.text import one_of, shown
 from gateway.config.merge.policy_authors import AUTHORS
 from gateway.config.merge.read import read
-from gateway.config.yaml.documents import Document, read_documents, unreadable
+from gateway.config.yaml.documents import Document, not_utf_8, read_documents, unreadable
 from gateway.pure.core.webhook import HttpsClient, PolicyRef
 
 if TYPE_CHECKING:
@@ -117,8 +117,6 @@ def _documents(file: Path, problem: str | None) -> Iterator[Document]:
     except UnusableFileError as error:
         yield unreadable(file, str(error))
     except UnicodeDecodeError as error:
-        yield unreadable(
-            file, f"is not UTF-8 text: byte {error.start + 1} is 0x{error.object[error.start]:02x}"
-        )
+        yield not_utf_8(file, error)
     else:
         yield from read_documents(file, text)

@@ -277,10 +277,9 @@ def _problems(documents: Sequence[Document]) -> list[Problem]:
 
 
 def _too_many(documents: Sequence[Document]) -> ConfigError:
-    """Return the error with the first problems of *documents*, and the file in which the last one is."""
+    """Return the error with the first problems of *documents*, and the place at which reading ended."""
     problems = _problems(documents)[:MAX_PROBLEMS]
-    last = next(each for each in reversed(documents) if each.problems.found)
-    more = Problem(str(last.file), "", f"found {MAX_PROBLEMS} problems; the rest was not read")
+    more = replace(problems[-1], field="", message=f"found {MAX_PROBLEMS} problems; the rest was not read")
     return ConfigError([*problems, more])
 
 

@@ -180,6 +180,14 @@ def unreadable(file: Path, message: str) -> Document:
     return Document(file, Problems(str(file), found=[("", message)]), None)
 
 
+def not_utf_8(file: Path, error: UnicodeDecodeError) -> Document:
+    """Return the document for a *file* whose text is not UTF-8."""
+    *above, before = error.object[: error.start].decode().split("\n")
+    where = f"line {len(above) + 1}, column {len(before) + 1}"
+    message = f"{where}: is not UTF-8 text: byte {error.start + 1} is 0x{error.object[error.start]:02x}"
+    return Document(file, Problems(str(file), found=[("", message)], source=Source(file, ""), parsed=1), None)
+
+
 def read_documents(file: Path, text: str) -> Iterator[Document]:
     """Yield the objects in *text*, the content of *file*; lists by their items, empty documents not at all.
 

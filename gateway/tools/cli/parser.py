@@ -20,6 +20,8 @@ from gateway.base.text import closest, meaning, one_of, shown
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+_MISSING: Final = "the following arguments are required"
+"""How argparse's message begins."""
 _OPTION: Final = re.compile(r"--?[A-Za-z]\S*")
 
 
@@ -43,6 +45,7 @@ class Parser(argparse.ArgumentParser):
         """*about* is what ``--help`` says besides the arguments."""
         super().__init__(prog, description=about.description if about else description)
         self.about = about
+        self._given: Sequence[str] = ()
         self.sections: Mapping[str, Collection[str]] = {}
         """Titles, and the commands that ``--help`` has below each; if empty, all are below one title."""
         self.suggest: Callable[[str], str] = lambda _: ""
@@ -54,7 +57,7 @@ class Parser(argparse.ArgumentParser):
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
         """As in the standard library, except that an unknown argument is an error of this parser."""
-        args = sys.argv[1:] if args is None else args
+        args = self._given = sys.argv[1:] if args is None else args
         # It makes other arguments look missing, or superfluous.
         if unknown := self._unknown_option(args):
             close = closest(unknown.strip("-"), (one.strip("-") for one in self._option_string_actions))
@@ -68,9 +71,20 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print a usage error in one line, and exit with status 2."""
+        if message.startswith(_MISSING):
+            message += self._taker()
         end = f" See {self.prog} --help" if message.endswith("?") else f"; see {self.prog} --help"
         logs.print_error(f"{self.prog}: {message}{end}")
         self.exit(2)
+
+    def _taker(self) -> str:
+        """Return which option took what is missing, as the end of a message; empty if none did."""
+        for at, word in enumerate(self._given[:-2]):
+            action = self._option_string_actions.get(word)
+            taken = self._given[at + 2]
+            if action is not None and action.nargs == "+" and not taken.startswith("-"):
+                return f"; {word} took {shown(taken)} too: write it before {word}, or write -- before it"
+        return ""
 
     def show_help(self) -> NoReturn:
         """Print the help to standard error, for a call without the command that it needs; exit with 2."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.base.errors import ConfigError, Problem
 from gateway.base.files import SUFFIXES, UnusableFileError, read_file
-from gateway.config.yaml.documents import POLICY_TEST, read_documents, unreadable
+from gateway.config.yaml.documents import POLICY_TEST, not_utf_8, read_documents, unreadable
 from gateway.tools.policy_tests.gatekeeper_suite import is_gatekeeper_suite, read_gatekeeper_suite
 from gateway.tools.policy_tests.kyverno_test import is_kyverno_test, read_kyverno_test
 from gateway.tools.policy_tests.suite import read_suite
@@ -131,5 +131,5 @@ def _documents(file: Path, *, is_named: bool) -> Iterable[Document]:
         return list(read_documents(file, content.decode("utf-8-sig")))
     except UnusableFileError as error:
         return [unreadable(file, str(error))]
-    except UnicodeDecodeError:
-        return [unreadable(file, "is not UTF-8 text")]
+    except UnicodeDecodeError as error:
+        return [not_utf_8(file, error)]
