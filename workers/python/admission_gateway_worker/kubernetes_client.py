@@ -192,6 +192,9 @@ def reason_of(error: BaseException) -> str:
         return "the request cannot be sent: a header field, such as the token, has an invalid character"
     deepest: BaseException | None = error
     while deepest is not None:
+        if isinstance(deepest, ConnectionRefusedError) and deepest.errno:
+            # The text of asyncio is "Connect call failed" and a tuple.
+            return os.strerror(deepest.errno)
         if isinstance(deepest, OSError) and deepest.strerror:
             return deepest.strerror
         deepest = deepest.__cause__ or deepest.__context__
