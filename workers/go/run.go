@@ -333,7 +333,7 @@ func (r *run) keepWatch() {
 	r.runs[r], r.idleWatches = true, 0
 	if !r.isWatching {
 		r.isWatching = true
-		r.watcher.Reset(watchInterval)
+		r.watcher.Reset(r.limits.watchInterval)
 	}
 }
 
@@ -358,7 +358,7 @@ func (s *stream) watch() {
 		s.idleWatches = 0
 	}
 	if s.isWatching = s.idleWatches < idleWatches; s.isWatching {
-		s.watcher.Reset(watchInterval)
+		s.watcher.Reset(s.limits.watchInterval)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -143,6 +144,8 @@ type limits struct {
 	parameters, received *store
 	// rpcs has the open calls.
 	rpcs *store
+	// watchInterval is the interval at which streams look for calls that take long.
+	watchInterval time.Duration
 }
 
 // excessRPC is why a call ends whose client has most of them; nil for any other end.
@@ -161,6 +164,7 @@ func newLimits() *limits {
 		longSteps:  &turns{kind: longSteps, limit: max(1, processors/2)},
 		parameters: newStore("bytes of parameters", maxKeptParametersBytes),
 		received:   newStore("bytes of requests", maxReceivedBytes), rpcs: newStore("open calls", maxRPCs),
+		watchInterval: watchInterval,
 	}
 }
 
