@@ -11,6 +11,7 @@ import java.util.Collections;
 import java.util.List;
 import java.util.Set;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
@@ -22,7 +23,7 @@ final class EvaluatorTest {
     /** Of one client, which gets half of all. */
     private static final int THREADS_APART = Evaluator.MAX_APART / 2;
 
-    private final CountDownLatch running = new CountDownLatch(THREADS_APART);
+    private final Semaphore running = new Semaphore(0);
     private final CountDownLatch release = new CountDownLatch(1);
     private final Policy allows = new Policy("allows", "", "", false, review -> {});
     private final Policy hangs = new Policy("hangs", "", "", false, review -> hang());
@@ -36,7 +37,7 @@ final class EvaluatorTest {
     }
 
     private void hang() {
-        running.countDown();
+        running.release();
         boolean isReleased = false;
         while (!isReleased) {
             try {
@@ -54,7 +55,7 @@ final class EvaluatorTest {
         for (int index = 0; index < THREADS_APART; index++) {
             evaluator.run(new Batch(List.of(new TestCall(hangs, client, "", Review.NEVER))));
         }
-        assertTrue(running.await(60, TimeUnit.SECONDS));
+        assertTrue(running.tryAcquire(THREADS_APART, 60, TimeUnit.SECONDS));
         assertForgotten(answeredTooLate(""));
     }
 
@@ -62,6 +63,7 @@ final class EvaluatorTest {
     void aCallThatThereWasNoRoomForIsForgottenAtItsDeadline() throws Exception {
         String half = "x".repeat(Evaluator.MAX_EVALUATED_BYTES / 2);
         evaluator.run(new Batch(List.of(new TestCall(hangs, client, half, Review.NEVER))));
+        assertTrue(running.tryAcquire(60, TimeUnit.SECONDS));
         assertForgotten(answeredTooLate("x"));
         TestCall other = new TestCall(allows, new Client(), "x", Review.NEVER);
         evaluator.run(new Batch(List.of(other)));
