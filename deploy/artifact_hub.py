@@ -6,7 +6,6 @@ repositories", "OCI support".
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import tempfile
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 
 from deploy.images import IMAGES
-from deploy.registries import Refused, ask_crane, run
+from deploy.registries import Refused, ask_crane, digest_of, layers_of, run
 from gateway import __version__
 
 if TYPE_CHECKING:
@@ -90,9 +89,8 @@ class ChartPublisher:
 
     def there(self) -> str:
         """See ``Part``. The tag is no version: another content is replaced."""
-        own = _digest(self.content())
-        manifest: dict[str, Any] = json.loads(ask_crane("manifest", self.reference) or '{"layers": []}')
-        return "same" if own in [layer["digest"] for layer in manifest["layers"]] else ""
+        own, manifest = digest_of(self.content()), ask_crane("manifest", self.reference)
+        return "same" if manifest and own in layers_of(manifest) else ""
 
     def push(self) -> None:
         """See ``Part``."""
@@ -107,7 +105,7 @@ def write_layout(folder: Path, content: bytes) -> None:
     blobs.mkdir(parents=True)
 
     def descriptor(kind: str, blob: bytes) -> dict[str, Any]:
-        digest = _digest(blob)
+        digest = digest_of(blob)
         (blobs / digest.removeprefix("sha256:")).write_bytes(blob)
         return {"mediaType": kind, "digest": digest, "size": len(blob)}
 
@@ -122,7 +120,3 @@ def write_layout(folder: Path, content: bytes) -> None:
     index = {"schemaVersion": 2, "manifests": [descriptor(MANIFEST, json.dumps(manifest).encode())]}
     (folder / "index.json").write_text(json.dumps(index))
     (folder / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
-
-
-def _digest(content: bytes) -> str:
-    return f"sha256:{hashlib.sha256(content).hexdigest()}"

@@ -339,16 +339,16 @@ class HelmChart:
         It is computed from what the registry answers: a signature must not be for another chart.
         """
         manifest = ask_crane("manifest", self.reference)
-        return f"sha256:{_sha256(manifest.encode())}" if self._state(manifest) == "same" else ""
+        return digest_of(manifest.encode()) if self._state(manifest) == "same" else ""
 
     def there(self) -> str:
         """See ``Part``."""
         return self._state(ask_crane("manifest", self.reference))
 
     def _state(self, manifest: str) -> str:
-        found = [layer["digest"] for layer in json.loads(manifest)["layers"]] if manifest else [""]
-        own = f"sha256:{_sha256(self.file.read_bytes())}"
-        return _compared(found[0], own) if len(found) == 1 else "other"
+        if not manifest:
+            return ""
+        return "same" if layers_of(manifest) == [digest_of(self.file.read_bytes())] else "other"
 
     def push(self) -> None:
         """See ``Part``."""
@@ -530,6 +530,16 @@ def ask_crane(verb: str, reference: str) -> str:
         if any(code in str(error) for code in ("MANIFEST_UNKNOWN", "NAME_UNKNOWN", "404 Not Found")):
             return ""
         raise
+
+
+def layers_of(manifest: str) -> list[str]:
+    """Return the digests of the layers of *manifest*, JSON. Source: OCI Image Manifest Specification."""
+    return [layer["digest"] for layer in json.loads(manifest)["layers"]]
+
+
+def digest_of(content: bytes) -> str:
+    """Return the digest of *content* as registries write it: ``sha256:…``."""
+    return f"sha256:{_sha256(content)}"
 
 
 def _compared(found: str | bytes, own: str) -> str:
