@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import html
 import zipfile
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from io import BytesIO
 from threading import Thread
 from typing import TYPE_CHECKING, Final, Self
 from urllib.parse import unquote
 
 from deploy.sbom import normalised
+from tests.kit import ThreadingServer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -75,7 +76,7 @@ class Index:
             def log_message(self, *_: object) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = ThreadingServer(Handler)
         self.url = f"http://127.0.0.1:{self._server.server_port}/simple"
 
     def __enter__(self) -> Self:

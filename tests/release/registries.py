@@ -13,12 +13,13 @@ import hashlib
 import html
 import json
 from email import message_from_bytes
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import unquote
 
 from tests.install.index import project_of
+from tests.kit import ThreadingServer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,7 +78,7 @@ class Registries:
             def log_message(self, *_: object) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = ThreadingServer(Handler)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
         self.pypi = f"{self.url}/pypi/simple"
         self.npm = f"{self.url}/npm"
